@@ -1,0 +1,1 @@
+//! Certificates from weights, evidence from texts, and the checks that read them.

@@ -1,0 +1,1 @@
+//! Checkpoints, configurations, tokenizers and specification files, lowered into model specifications.

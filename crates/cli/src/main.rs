@@ -1,0 +1,2 @@
+//! The `snellen` command.
+fn main() {}

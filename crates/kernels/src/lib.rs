@@ -1,0 +1,1 @@
+//! ALiBi attention on the CPU, streaming over key blocks, with observers.

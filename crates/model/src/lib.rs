@@ -1,0 +1,1 @@
+//! Decoder models as data, and their forward pass.

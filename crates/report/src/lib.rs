@@ -1,0 +1,1 @@
+//! The versioned result schema and its renderers.
