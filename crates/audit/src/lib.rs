@@ -1,1 +1,10 @@
 //! Certificates from weights, evidence from texts, and the checks that read them.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod checks;
+pub mod evidence;
+pub mod finding;
+
+pub use checks::{CheckDoc, CheckResult, CheckStatus, RemedyKind};
+pub use evidence::{ContentAdvantage, Evidence, HeadEvidence, PlanEvidence};
+pub use finding::{Finding, Severity};
