@@ -1,1 +1,24 @@
 //! ALiBi attention on the CPU, streaming over key blocks, with observers.
+//!
+//! The crate works on plain slices, one sequence at a time; it knows no tensors, models or files. Four versions of the
+//! same function stand above one another, each tested against the one before (the ladder of truth):
+//!
+//! 1. [`reference`]: every score in f64, whole rows, nothing clever;
+//! 2. [`emulated`]: the steps of a [`numerics::PrecisionPlan`], each rounded to its own format;
+//! 3. [`attention`]: f32, online softmax over key blocks, newest block first, SIMD chosen at run time.
+//!
+//! Memory grows linearly with the number of keys: scores exist for one tile of queries at a time, and for whole rows
+//! (a strip `[tile, n_keys]`) only while an [`AttentionObserver`] watches. Watching never changes the output by a bit.
+//!
+//! A row's result depends on its own query, the keys, the values and the bias alone: neither the tile it falls into,
+//! nor how the queries are split into calls, nor the number of threads changes it by a bit.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod forward;
+mod input;
+mod observer;
+pub mod reference;
+
+pub use forward::attention;
+pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
+pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};
