@@ -1,1 +1,25 @@
 //! Float formats, thresholds, slopes, bias functions, precision plans and closed-form counts for ALiBi attention.
+//!
+//! Everything here is plain arithmetic on numbers: no tensors, no files, no threads. Distances are in tokens, exponents in
+//! nats (natural-logarithm units), `m` is a head's slope.
+
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")
+)]
+
+pub mod bias;
+pub mod convention;
+pub mod format;
+pub mod known;
+pub mod slopes;
+pub mod threshold;
+
+pub use bias::{BiasFunction, BiasShape, CapOrder, Remedy, RemedyError, SoftCap};
+pub use convention::{
+    BiasConvention, BiasForm, BiasStorage, Family, KeyOrigin, ScaleOrder, SlopeStorage,
+};
+pub use format::{Format, Underflow};
+pub use known::{KnownModel, known_model, known_models};
+pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
+pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};
