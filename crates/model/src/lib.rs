@@ -1,1 +1,28 @@
 //! Decoder models as data, and their forward pass.
+//!
+//! A [`ModelSpec`] says what a model computes, a [`WeightSource`] hands out its weights, [`Model`] runs it: embedding,
+//! blocks, norm, head, on the `burn` tensor library, with the attention done by the `kernels` crate through a burn backend
+//! extension. Memory is linear in the length: attention never builds a score matrix, the MLP and the logits go through in
+//! row chunks, and weights are read one layer at a time unless the caller asks to keep them.
+
+mod bias;
+mod cache;
+mod error;
+mod flex;
+mod forward;
+mod math;
+mod observer;
+mod ops;
+mod spec;
+mod weights;
+
+pub use bias::LoweredBias;
+pub use cache::KvCache;
+pub use error::{ModelError, SpecError};
+pub use forward::{ForwardOptions, Hidden, Loss, Model};
+pub use observer::LayerObserver;
+pub use spec::{
+    Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, MlpSpec,
+    ModelSpec, NormKind, NormSpec, OutputSpec, QkNormExtent, QkNormSpec, ResidualFrom,
+};
+pub use weights::{LayerRole, Weight, WeightError, WeightRole, WeightSource};
