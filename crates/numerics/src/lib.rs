@@ -12,6 +12,7 @@ pub mod bias;
 pub mod convention;
 pub mod format;
 pub mod known;
+pub mod plan;
 pub mod slopes;
 pub mod threshold;
 
@@ -21,5 +22,9 @@ pub use convention::{
 };
 pub use format::{Format, Underflow};
 pub use known::{KnownModel, known_model, known_models};
+pub use plan::{
+    BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName, PlanStep, PrecisionPlan,
+    ScorePath, ScoreSpec, plan_names, stored_bias,
+};
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

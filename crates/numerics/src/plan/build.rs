@@ -1,0 +1,466 @@
+//! What each runtime does, resolved for a family and a dtype.
+
+use super::{
+    BiasPath, BiasPlacement, BlockOrder, ExpRule, MaxReference, PlanError, PlanName, PlanStep,
+    PrecisionPlan,
+};
+use crate::convention::{BiasForm, Family, KeyOrigin, ScaleOrder};
+use crate::format::{Format, Underflow};
+use crate::threshold::exp_zero_threshold;
+
+use Format::{Bf16, F16, F32, F64};
+
+/// Keys in a block of FlashAttention-2 at head widths up to 128 (`kBlockN`, flash_fwd_launch_template.h).
+const FLASH_ATTN2_KEY_BLOCK: usize = 64;
+/// `TILE_SIZE` of vLLM's unified kernel at prefill.
+const VLLM_TRITON_KEY_BLOCK: usize = 32;
+/// `BLOCK_N` of FlexAttention's forward template.
+const FLEX_KEY_BLOCK: usize = 64;
+/// `kvSplitSize` of PyTorch's CPU flash attention.
+const SDPA_CPU_KEY_BLOCK: usize = 512;
+
+/// Zero thresholds of PyTorch 2.15's CPU SDPA, by comparing its output with one-hot values against exact attention: the
+/// vector `exp` flushes before the smallest normal. In bf16 the mask is on a grid of 0.5 there, so the value is the middle
+/// of the step.
+const SDPA_CPU_F32_ZERO_BELOW: f64 = -86.99;
+const SDPA_CPU_BF16_ZERO_BELOW: f64 = -87.25;
+
+/// `FATTN_KQ_MAX_OFFSET`, `3 ln 2`: keeps the half accumulator from overflowing (llama.cpp fattn-common.cuh).
+const LLAMA_CUDA_MAX_OFFSET: f64 = 3.0 * std::f64::consts::LN_2;
+
+fn derived(format: Format, underflow: Underflow) -> ExpRule {
+    ExpRule {
+        format,
+        underflow,
+        zero_below: exp_zero_threshold(format, underflow),
+        source: match underflow {
+            Underflow::Gradual => "derived: ln(smallest subnormal / 2)",
+            Underflow::Flush => "derived: ln(smallest normal)",
+        },
+    }
+}
+
+fn step(what: &'static str, format: Format, source: &'static str) -> PlanStep {
+    PlanStep {
+        what,
+        format,
+        source,
+    }
+}
+
+impl PrecisionPlan {
+    /// The plan of a runtime for a family and dtype; the key is `NAME:DTYPE`.
+    ///
+    /// # Errors
+    /// A family the runtime rejects.
+    pub fn build(name: PlanName, dtype: Format, family: Family) -> Result<Self, PlanError> {
+        let mut plan = match name {
+            PlanName::F64 | PlanName::Ieee | PlanName::Ftz => idealised(name, dtype, family),
+            PlanName::HfEager => hf_eager(dtype, family),
+            PlanName::HfSdpa => hf_sdpa(dtype, family),
+            PlanName::FlashAttn2 => flash_attn2(dtype, family),
+            PlanName::VllmPaged => vllm_paged(dtype, family),
+            PlanName::VllmTriton => vllm_triton(dtype, family),
+            PlanName::LlamaCppCpu => llama_cpp(name, dtype, family)?,
+            PlanName::LlamaCppCudaFa => llama_cpp(name, dtype, family)?,
+            PlanName::FoundryTorch => foundry_torch(dtype, family),
+            PlanName::FlexAttention => flex_attention(dtype, family),
+            PlanName::MegatronDeepspeed => megatron_deepspeed(dtype, family),
+        };
+        plan.key = format!("{}:{}", name.name(), dtype.name());
+        Ok(plan)
+    }
+}
+
+/// Everything in f32, final maximum, `exp` gradual, nothing cast: the base that the builders edit.
+fn base(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
+    let convention = family.convention();
+    let placement = match convention.scale_order {
+        ScaleOrder::BiasAfterScale => BiasPlacement::AfterScale,
+        ScaleOrder::BiasBeforeScale => BiasPlacement::SlopeTimesScale,
+    };
+    PrecisionPlan {
+        name,
+        dtype,
+        slope: F32,
+        bias: BiasPath {
+            form: convention.form,
+            origin: convention.key_origin,
+            position: F32,
+            product: F32,
+            storage: F32,
+        },
+        idealised: false,
+        raw_score: F32,
+        scaled: F32,
+        scale_order: convention.scale_order,
+        placement,
+        bias_multiplicity: 1,
+        sum: F32,
+        max_reference: MaxReference::Final,
+        max_offset: 0.0,
+        exp: derived(F32, Underflow::Gradual),
+        normalise_before_cast: None,
+        probability: dtype,
+        probability_underflow: Underflow::Gradual,
+        accumulator: F32,
+        output: dtype,
+        steps: Vec::new(),
+        key: String::new(),
+    }
+}
+
+fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
+    let underflow = if name == PlanName::Ftz {
+        Underflow::Flush
+    } else {
+        Underflow::Gradual
+    };
+    let wide = if dtype == F64 { F64 } else { F32 };
+    let here = "this plan's definition";
+    PrecisionPlan {
+        slope: wide,
+        bias: BiasPath {
+            form: BiasForm::KeyPosition,
+            origin: KeyOrigin::Zero,
+            position: wide,
+            product: wide,
+            storage: dtype,
+        },
+        idealised: true,
+        raw_score: F64,
+        scaled: F64,
+        sum: F64,
+        exp: derived(dtype, underflow),
+        probability: dtype,
+        probability_underflow: underflow,
+        accumulator: wide,
+        steps: vec![
+            step("score: q.k * scale + bias, exact", F64, here),
+            step("bias, for collapse counts only: slope * position, then cast", dtype, here),
+            step("numerator: exp(score - row maximum)", dtype, here),
+            step("weights: the numerators; the row's sum divides the output", dtype, here),
+        ],
+        ..base(name, dtype, family)
+    }
+}
+
+/// Falcon's alibi tensor: bf16 slope times bf16 position in bf16 whatever the dtype, then cast.
+fn falcon_bias(plan: &mut PrecisionPlan) {
+    plan.slope = Bf16;
+    plan.bias = BiasPath {
+        form: BiasForm::KeyPosition,
+        origin: KeyOrigin::Zero,
+        position: Bf16,
+        product: Bf16,
+        storage: plan.dtype,
+    };
+    plan.steps.push(step(
+        "bias: bf16(bf16(slope) * bf16(position)), then cast",
+        plan.dtype,
+        "transformers modeling_falcon.py, build_alibi_tensor",
+    ));
+}
+
+fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::HfEager, dtype, family);
+    plan.normalise_before_cast = Some(F32);
+    plan.accumulator = F32;
+    let softmax_source;
+    match family {
+        Family::Bloom => {
+            plan.bias.storage = dtype;
+            plan.sum = dtype;
+            let source = "transformers modeling_bloom.py, build_alibi_tensor";
+            plan.steps.push(step("slope", F32, source));
+            plan.steps.push(step("bias: slope * (running sum of the mask - 1), then cast", dtype, source));
+            plan.steps.push(step(
+                "baddbmm: score * scale + bias, rounded once",
+                dtype,
+                "transformers modeling_bloom.py, BloomAttention.forward",
+            ));
+            softmax_source = "transformers modeling_bloom.py: softmax(dtype=float32).to(input dtype)";
+        }
+        Family::Refact => {
+            plan.sum = dtype;
+            let source = "smallcloudai modeling_gpt_refact.py, attention_bias_in_fp32";
+            plan.steps.push(step("bias: slope * running sum of the mask", F32, source));
+            plan.steps.push(step("baddbmm in f32, then cast back", dtype, source));
+            softmax_source = "modeling_gpt_refact.py, attention_softmax_in_fp32";
+        }
+        Family::Falcon => {
+            plan.placement = BiasPlacement::BeforeScale;
+            plan.bias_multiplicity = 2;
+            plan.raw_score = dtype;
+            plan.sum = dtype;
+            falcon_bias(&mut plan);
+            let source = "transformers modeling_falcon.py, FalconAttention.forward (eager)";
+            plan.steps.push(step("q.k", dtype, source));
+            plan.steps.push(step("(q.k + bias) * scale", F32, source));
+            plan.steps.push(step(
+                "plus the mask, which holds bias * scale again: the bias counts twice",
+                F32,
+                "transformers 4.45 to 5.24, FalconModel._update_causal_mask",
+            ));
+            plan.steps.push(step("cast to the hidden dtype by softmax(dtype=...)", dtype, source));
+            softmax_source = "torch softmax: f32 inside, one rounding out";
+        }
+        Family::Baichuan => {
+            plan.bias.storage = dtype;
+            plan.raw_score = dtype;
+            plan.scaled = dtype;
+            plan.sum = dtype;
+            let source = "baichuan-inc modeling_baichuan.py, _gen_alibi_mask and BaichuanAttention.forward";
+            plan.steps.push(step("bias: slope * position, then cast", dtype, source));
+            plan.steps.push(step("q.k, then * scale, then + bias", dtype, source));
+            softmax_source = "softmax in the model's dtype: f32 inside, one rounding out";
+        }
+        Family::Jais => {
+            plan.slope = dtype;
+            plan.bias.position = dtype;
+            plan.bias.product = dtype;
+            plan.bias.storage = dtype;
+            plan.raw_score = dtype;
+            plan.scaled = dtype;
+            plan.sum = dtype;
+            let source = "core42 modeling_jais.py, AlibiPositionEmbeddingLayer and _attn";
+            plan.steps.push(step("slope: a parameter in the model's dtype", dtype, source));
+            plan.steps.push(step("bias: slope * |j - i|, both in the model's dtype", dtype, source));
+            plan.steps.push(step("q.k, then / width^p, then + bias", dtype, source));
+            softmax_source = "softmax in the model's dtype: f32 inside, one rounding out";
+        }
+        Family::JinaBert => {
+            plan.bias.storage = dtype;
+            plan.raw_score = dtype;
+            plan.scaled = dtype;
+            plan.sum = dtype;
+            let source = "jinaai modeling_bert.py, rebuild_alibi_tensor and JinaBertSelfAttention";
+            plan.steps.push(step("bias: -slope * |i - j| in f32; a 16-bit model's buffer is cast with it", dtype, source));
+            plan.steps.push(step("q.k, then / sqrt(width), then + bias", dtype, source));
+            softmax_source = "softmax in the dtype of the sum: f32 inside, one rounding out";
+        }
+        Family::Mpt | Family::Replit | Family::MosaicBert | Family::Custom => {
+            plan.raw_score = dtype;
+            plan.scaled = dtype;
+            let source = match family {
+                Family::Mpt => "transformers modeling_mpt.py, build_mpt_alibi_tensor and MptAttention.forward",
+                Family::Replit => "replit-code-v1_5 attention.py (llm-foundry)",
+                Family::MosaicBert => "mosaic-bert bert_layers.py, torch path",
+                _ => "no upstream code: the plain eager form, as MPT's, with the model's own bias form",
+            };
+            plan.steps.push(step("bias: slope * position", F32, source));
+            plan.steps.push(step("q.k, then * scale", dtype, source));
+            plan.steps.push(step("plus the f32 bias", F32, source));
+            softmax_source = "softmax of the f32 sum, then cast to the dtype of V";
+        }
+    }
+    plan.steps.push(step("numerator and quotient", F32, softmax_source));
+    plan.steps.push(step("probability", dtype, softmax_source));
+    plan
+}
+
+fn hf_sdpa(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::HfSdpa, dtype, family);
+    plan.bias.storage = dtype;
+    if family == Family::Falcon {
+        falcon_bias(&mut plan);
+        plan.placement = BiasPlacement::StoredTimesScale;
+        plan.steps.push(step(
+            "mask: bias / sqrt(head width)",
+            dtype,
+            "transformers modeling_falcon.py, FalconModel (sdpa)",
+        ));
+    } else {
+        plan.steps.push(step(
+            "mask: bias in the model's dtype",
+            dtype,
+            "transformers ships SDPA with ALiBi for Falcon only; this is what passing the bias as attn_mask computes",
+        ));
+    }
+    let source = "torch aten/native/cpu/FlashAttentionKernel.cpp, run on the CPU";
+    plan.exp = match dtype {
+        Bf16 => ExpRule {
+            format: F32,
+            underflow: Underflow::Flush,
+            zero_below: SDPA_CPU_BF16_ZERO_BELOW,
+            source: "measured: torch 2.15 CPU SDPA, bf16",
+        },
+        _ => ExpRule {
+            format: F32,
+            underflow: Underflow::Flush,
+            zero_below: SDPA_CPU_F32_ZERO_BELOW,
+            source: "measured: torch 2.15 CPU SDPA, f32",
+        },
+    };
+    plan.max_reference = MaxReference::Running {
+        key_block: SDPA_CPU_KEY_BLOCK,
+        order: BlockOrder::OldestFirst,
+    };
+    plan.steps.push(step("q.k * scale + mask", F32, source));
+    plan.steps.push(step("numerator: vector exp, flushes to zero", F32, source));
+    plan.steps.push(step("numerator cast for the product with V; divided at the end", dtype, source));
+    plan
+}
+
+fn flash_attn2(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::FlashAttn2, dtype, family);
+    plan.bias.form = BiasForm::KeyPosition;
+    plan.bias.origin = KeyOrigin::Zero;
+    plan.placement = match plan.scale_order {
+        ScaleOrder::BiasAfterScale => BiasPlacement::SlopeOverScale,
+        ScaleOrder::BiasBeforeScale => BiasPlacement::BeforeScale,
+    };
+    plan.exp = derived(F32, Underflow::Flush);
+    plan.max_reference = MaxReference::Running {
+        key_block: FLASH_ATTN2_KEY_BLOCK,
+        order: BlockOrder::NewestFirst,
+    };
+    plan.steps = vec![
+        step("slope, divided by the attention scale on entry", F32, "flash-attention csrc/flash_attn/src/alibi.h"),
+        step("q.k", F32, "flash_fwd_kernel.h, tensor core accumulator"),
+        step(
+            "plus slope * key (causal), minus slope * |i - j| (not causal)",
+            F32,
+            "flash-attention csrc/flash_attn/src/alibi.h, apply_alibi",
+        ),
+        step("numerator: exp2 of scaled score minus running maximum, flushed", F32, "softmax.h, scale_apply_exp2"),
+        step("numerator cast for the product with V; blocks newest to oldest", dtype, "flash_fwd_kernel.h"),
+        step("accumulator, scaled down when the maximum rises; divided at the end", F32, "softmax.h, softmax_rescale_o"),
+    ];
+    plan
+}
+
+fn vllm_paged(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::VllmPaged, dtype, family);
+    plan.bias.form = BiasForm::Relative;
+    plan.normalise_before_cast = Some(F32);
+    let source = "vllm csrc/attention/attention_kernels.cuh";
+    plan.steps = vec![
+        step("slope (times the attention scale where the family scales its bias)", F32, "vllm model code"),
+        step("bias: slope * (key - context length + 1)", F32, source),
+        step("q.k * scale + bias", F32, source),
+        step("numerator: __expf of score minus row maximum", F32, source),
+        step("numerator / (sum + 1e-6)", F32, source),
+        step("probability", dtype, source),
+    ];
+    plan
+}
+
+fn vllm_triton(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::VllmTriton, dtype, family);
+    plan.bias.form = BiasForm::KeyPosition;
+    plan.bias.origin = KeyOrigin::Zero;
+    plan.max_reference = MaxReference::Running {
+        key_block: VLLM_TRITON_KEY_BLOCK,
+        order: BlockOrder::OldestFirst,
+    };
+    let source = "vllm v1/attention/ops/triton_unified_attention.py";
+    plan.steps = vec![
+        step("slope (times the attention scale where the family scales its bias)", F32, "vllm model code"),
+        step("scale * q.k, plus slope * (key - context length)", F32, source),
+        step("numerator: exp of score minus running maximum; tiles oldest to newest", F32, source),
+        step("numerator cast to the dtype of V", dtype, source),
+        step("accumulator, scaled down when the maximum rises; divided at the end", F32, source),
+    ];
+    plan
+}
+
+fn llama_cpp(name: PlanName, dtype: Format, family: Family) -> Result<PrecisionPlan, PlanError> {
+    if family == Family::Falcon {
+        return Err(PlanError::new(format!(
+            "precision plan {}: llama.cpp refuses Falcon models with ALiBi; use hf-sdpa, hf-eager or vllm-triton",
+            name.name()
+        )));
+    }
+    let mut plan = base(name, dtype, family);
+    plan.bias.form = BiasForm::Relative;
+    plan.output = F32;
+    if name == PlanName::LlamaCppCpu {
+        plan.normalise_before_cast = Some(F32);
+        let source = "llama.cpp ggml-cpu/ops.cpp, ggml_compute_forward_soft_max_f32";
+        plan.steps = vec![
+            step("slope, powf", F32, source),
+            step("score * scale + slope * mask, mask = -|i - j|", F32, source),
+            step("numerator and quotient", F32, source),
+            step(
+                "probability cast to the type of the V cache",
+                dtype,
+                "llama.cpp ggml-cpu.c, ggml_compute_forward_mul_mat (vec_dot type of V)",
+            ),
+        ];
+    } else {
+        // The mask is stored in f16: exact to 2048, infinite from 65520.
+        plan.bias.position = F16;
+        plan.max_offset = LLAMA_CUDA_MAX_OFFSET;
+        plan.exp = derived(F32, Underflow::Gradual);
+        let source = "llama.cpp ggml-cuda/fattn-mma-f16.cuh";
+        plan.steps = vec![
+            step("mask = -|i - j|", F16, "llama.cpp, flash attention takes an f16 mask"),
+            step("score * scale + slope * mask", F32, source),
+            step("numerator: exp(score - maximum - 3 ln 2)", F32, "llama.cpp ggml-cuda/fattn-common.cuh, FATTN_KQ_MAX_OFFSET"),
+            step(
+                "numerator cast for the product with V. Modelled against the row's own maximum: the f16 accumulator loses what lies further below it",
+                F16,
+                source,
+            ),
+        ];
+    }
+    Ok(plan)
+}
+
+fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::FoundryTorch, dtype, family);
+    plan.normalise_before_cast = Some(F32);
+    plan.raw_score = dtype;
+    plan.scaled = dtype;
+    if plan.bias.form == BiasForm::KeyPosition {
+        plan.bias.origin = KeyOrigin::LengthEnd;
+    }
+    let source = "llm-foundry models/layers/attention.py, scaled_multihead_dot_product_attention";
+    plan.steps = vec![
+        step("bias: slope * (key - (length - 1))", F32, "llm-foundry attention.py, build_alibi_bias"),
+        step("q.k, then * scale", dtype, source),
+        step("plus the f32 bias", F32, source),
+        step("numerator and quotient", F32, source),
+        step("probability cast to the dtype of V", dtype, source),
+    ];
+    plan
+}
+
+fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::FlexAttention, dtype, family);
+    plan.bias.form = BiasForm::Relative;
+    // The block of the diagonal is only partly unmasked and such blocks come first, so the maximum is found early.
+    plan.max_reference = MaxReference::Running {
+        key_block: FLEX_KEY_BLOCK,
+        order: BlockOrder::NewestFirst,
+    };
+    plan.exp = derived(F32, Underflow::Flush);
+    let source = "torch _inductor/kernel/flex_attention.py, forward template";
+    plan.steps = vec![
+        step("q.k * scale", F32, source),
+        step("score_mod: plus slope * (key - query)", F32, "attention-gym mods/alibi.py"),
+        step("numerator: exp2 of score minus running maximum; partly masked blocks first", F32, source),
+        step("numerator cast to the dtype of Q", dtype, source),
+        step("accumulator, scaled down when the maximum rises; divided at the end", F32, source),
+    ];
+    plan
+}
+
+fn megatron_deepspeed(dtype: Format, family: Family) -> PrecisionPlan {
+    let mut plan = base(PlanName::MegatronDeepspeed, dtype, family);
+    if plan.bias.form == BiasForm::KeyPosition {
+        plan.bias.origin = KeyOrigin::Zero;
+    }
+    plan.normalise_before_cast = Some(F32);
+    plan.bias.storage = dtype;
+    plan.sum = dtype;
+    let source = "bigscience Megatron-DeepSpeed megatron/model/transformer.py";
+    plan.steps = vec![
+        step("slope times arange, then the table is cast", dtype, source),
+        step("baddbmm: score * scale + bias, rounded once (query-key layer scaling undone in the softmax)", dtype, source),
+        step("numerator and quotient", F32, "megatron/fused_kernels/scaled_masked_softmax.h"),
+        step("probability", dtype, "megatron/fused_kernels/scaled_masked_softmax.h"),
+    ];
+    plan
+}

@@ -1,0 +1,153 @@
+//! When a weight is exactly zero.
+
+use super::PrecisionPlan;
+use crate::format::{Format, Underflow};
+use std::f64::consts::LN_2;
+
+/// Which weight must be zero for a pair to count as blind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Criterion {
+    /// The plan's own: whatever finally multiplies V.
+    #[default]
+    Plan,
+    /// The numerator alone: `exp(score - max)` is 0 in the plan's exponential.
+    Exp,
+    /// The numerator divided by the row's sum, rounded to the plan's probability format, is 0.
+    Weight,
+}
+
+impl Criterion {
+    /// The name used on the command line: `plan`, `exp`, `weight`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Criterion::Plan => "plan",
+            Criterion::Exp => "exp",
+            Criterion::Weight => "weight",
+        }
+    }
+
+    /// Reads a [`Criterion::name`], ignoring case.
+    pub fn parse(s: &str) -> Option<Criterion> {
+        let name = s.trim().to_ascii_lowercase();
+        [Criterion::Plan, Criterion::Exp, Criterion::Weight]
+            .into_iter()
+            .find(|criterion| criterion.name() == name)
+    }
+}
+
+/// `log2` of the bound below (flush) or at (gradual) which a cast to `format` gives 0.
+fn zero_limit_log2(format: Format, underflow: Underflow) -> i32 {
+    match underflow {
+        Underflow::Gradual => format.min_subnormal_exponent() - 1,
+        Underflow::Flush => format.min_exponent(),
+    }
+}
+
+impl PrecisionPlan {
+    /// `T > 0`, nats: the numerator that multiplies V (or is normalised) is 0 iff `gap > T`, with `gap` the reference maximum
+    /// minus the entry. Where nothing is normalised before it, the cast to the probability format is included.
+    pub fn numerator_zero_nats(&self) -> f64 {
+        let exp = self.exp_zero_nats();
+        if self.normalise_before_cast.is_some() {
+            return exp;
+        }
+        let cast = -f64::from(zero_limit_log2(self.probability, self.probability_underflow)) * LN_2;
+        exp.min(cast - self.max_offset)
+    }
+
+    /// `T > 0`, nats: `exp(score - max - max_offset)` is 0 in the exponential's own format iff `gap > T`.
+    pub fn exp_zero_nats(&self) -> f64 {
+        -self.exp.zero_below - self.max_offset
+    }
+
+    /// `T > 0`, nats: the normalised weight is 0 iff `gap + ln(sum) > T`; `None` where the plan never normalises before a
+    /// cast. Nominal: the numerator's own rounding moves the exact point among subnormals, see
+    /// [`PrecisionPlan::zero_gap`].
+    pub fn weight_zero_nats(&self) -> Option<f64> {
+        self.normalise_before_cast?;
+        let limit = zero_limit_log2(self.probability, self.probability_underflow);
+        Some(-f64::from(limit) * LN_2)
+    }
+
+    /// The gap in nats above which an entry's weight is exactly 0, in a row whose sum of `exp(-gap)` has the logarithm
+    /// `ln_sum`. `gap` is taken from the plan's reference maximum; for [`super::MaxReference::Running`] that is the maximum when
+    /// the key's block was visited, and the accumulator's own loss comes on top ([`PrecisionPlan::accumulator_zero_nats`]).
+    ///
+    /// Exact up to the rounding of `exp` itself: numerator and quotient are both rounded, which matters among subnormals. With
+    /// slope 0.5 in f32 the sum is 2.54; at distance 206 the numerator 1.32 ulp rounds to 1 ulp and 1/2.54 to 0, though
+    /// 1.32/2.54 would not.
+    pub fn zero_gap(&self, criterion: Criterion, ln_sum: f64) -> f64 {
+        match criterion {
+            Criterion::Exp => self.exp_zero_nats(),
+            Criterion::Plan => match self.normalise_before_cast {
+                None => self.numerator_zero_nats(),
+                Some(quotient) => self.quotient_zero_gap(quotient, ln_sum),
+            },
+            Criterion::Weight => {
+                let quotient = self.normalise_before_cast.unwrap_or(self.probability);
+                self.quotient_zero_gap(quotient, ln_sum)
+            }
+        }
+    }
+
+    /// Whether the weight is exactly 0 under the plan's own criterion.
+    pub fn is_zero(&self, gap: f64, ln_sum: f64) -> bool {
+        gap > self.zero_gap(Criterion::Plan, ln_sum)
+    }
+
+    /// `T > 0`, nats, for running-maximum plans: a weight scaled down to `exp(-gap)` of the row's final maximum is lost in the
+    /// accumulator iff `gap > T`.
+    pub fn accumulator_zero_nats(&self) -> f64 {
+        -f64::from(zero_limit_log2(self.accumulator, Underflow::Gradual)) * LN_2
+    }
+
+    /// Whether the zero rule depends on the row's sum.
+    pub fn uses_row_sum(&self, criterion: Criterion) -> bool {
+        match criterion {
+            Criterion::Exp => false,
+            Criterion::Plan => self.normalise_before_cast.is_some(),
+            Criterion::Weight => true,
+        }
+    }
+
+    /// Gap above which `cast(round(quotient, numerator / sum))` is 0.
+    ///
+    /// Work in units of the exponential's smallest subnormal `u`. The largest quotient that becomes 0 is `c` (half the
+    /// smallest probability, widened by half a step of the quotient's format if that is another one). A numerator becomes 0
+    /// iff it is at most `c * sum`; numerators lie on the grid of the exponential's format, so the largest such one is `n`,
+    /// and `exp` rounds to `n` or less iff it is below `n` plus half a step.
+    fn quotient_zero_gap(&self, quotient: Format, ln_sum: f64) -> f64 {
+        let exp_zero = self.exp_zero_nats();
+        if ln_sum.is_nan() {
+            return exp_zero;
+        }
+        let e = self.exp.format;
+        let unit_exponent = e.min_subnormal_exponent();
+        // The sum of exp(score - max - max_offset), as the plan holds it.
+        let sum = self.accumulator.round((ln_sum - self.max_offset).exp());
+        let limit_exponent = zero_limit_log2(self.probability, self.probability_underflow);
+        let mut limit = 2.0_f64.powi(limit_exponent - unit_exponent);
+        if quotient != self.probability {
+            // Half a step of the quotient's format at the limit: 2^-p relative, unless the limit is subnormal there.
+            let step_exponent = (limit_exponent - (quotient.significand_bits() as i32 - 1))
+                .max(quotient.min_subnormal_exponent());
+            let half_step = 2.0_f64.powi(step_exponent - 1 - unit_exponent);
+            limit += match self.probability_underflow {
+                Underflow::Gradual => half_step,
+                Underflow::Flush => -half_step,
+            };
+        }
+        let bound = limit * sum;
+        // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
+        let p = e.significand_bits() as i32;
+        let step = if bound < 2.0_f64.powi(p) {
+            1.0
+        } else {
+            2.0_f64.powi(bound.log2().floor() as i32 - (p - 1))
+        };
+        let largest = (bound / step).floor() * step;
+        let edge = largest + step / 2.0;
+        let quotient_zero = -(edge.ln() + f64::from(unit_exponent) * LN_2) - self.max_offset;
+        quotient_zero.min(exp_zero)
+    }
+}
