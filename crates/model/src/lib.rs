@@ -10,16 +10,23 @@ mod cache;
 mod error;
 mod flex;
 mod forward;
+mod generate;
+mod head;
+mod layer;
 mod math;
 mod observer;
 mod ops;
 mod spec;
+mod store;
+mod validate;
 mod weights;
 
 pub use bias::LoweredBias;
 pub use cache::KvCache;
 pub use error::{ModelError, SpecError};
-pub use forward::{ForwardOptions, Hidden, Loss, Model};
+pub use forward::{ForwardOptions, Hidden, Model};
+pub use generate::Tokens;
+pub use head::{Loss, TokenScore};
 pub use observer::LayerObserver;
 pub use spec::{
     Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, MlpSpec,
