@@ -14,10 +14,13 @@
 //! nor how the queries are split into calls, nor the number of threads changes it by a bit.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod exp;
 mod forward;
 mod input;
+mod lanes;
 mod observer;
 pub mod reference;
+mod tile;
 
 pub use forward::attention;
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};

@@ -181,9 +181,7 @@ impl RowView<'_> {
             *o += raw;
         }
         if let Some((cap, CapOrder::AfterBias)) = self.soft_cap {
-            for o in out.iter_mut() {
-                *o = cap * (*o / cap).tanh();
-            }
+            crate::exp::soft_cap_in_place(out, cap);
         }
         if let Some(valid) = self.key_valid {
             for (o, &ok) in out.iter_mut().zip(valid) {

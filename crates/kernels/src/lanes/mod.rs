@@ -1,0 +1,138 @@
+//! Vectors of f32 behind one small trait, so that every kernel is written once and compiled for each instruction set.
+//!
+//! A value of a [`Lanes`] type is a proof that the processor has the instructions: it comes from [`Isa::detect`] alone.
+//! The methods are `inline(always)`, so that they melt into the entry point that carries `#[target_feature]`; called from
+//! anywhere else they would still be right, only slow.
+//!
+//! Arithmetic is the same on every instruction set that has a fused multiply-add: same operations, same order, same bits.
+#![allow(unsafe_code, reason = "SIMD intrinsics; each block states why it is sound")]
+
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(crate) use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+/// `WIDTH` f32 values and what the kernels do with them. Comparisons with NaN are false; `max` and `min` return the
+/// second operand if either is NaN (as the x86 instructions do).
+pub(crate) trait Lanes: Copy {
+    /// A vector.
+    type V: Copy;
+    /// One flag per lane.
+    type M: Copy;
+    /// Lanes of a vector.
+    const WIDTH: usize;
+
+    fn splat(self, x: f32) -> Self::V;
+    /// Reads `WIDTH` values.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `WIDTH` f32; no alignment is asked.
+    unsafe fn load(self, p: *const f32) -> Self::V;
+    /// Writes `WIDTH` values.
+    ///
+    /// # Safety
+    /// `p` is valid for writing `WIDTH` f32; no alignment is asked.
+    unsafe fn store(self, p: *mut f32, x: Self::V);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the processor can.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    fn abs(self, a: Self::V) -> Self::V;
+    /// `a <= b`
+    fn le(self, a: Self::V, b: Self::V) -> Self::M;
+    /// `yes` where the flag is set, else `no`.
+    fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
+    /// `x * 2^n` for integral `n` in [-126, 127] with `x * 2^n` a normal number; anything else gives anything.
+    fn scale_normal(self, x: Self::V, n: Self::V) -> Self::V;
+    /// `x * 2^n` rounded once, for integral `n` in [-160, 130] and `x` in [0.5, 2]; NaN stays NaN.
+    fn scale(self, x: Self::V, n: Self::V) -> Self::V;
+    /// Asks for the cache line at `p`; never faults.
+    fn prefetch(self, p: *const f32);
+    /// Transposes a `WIDTH` x `WIDTH` block: `dst[c * dst_stride + r] = src[r * src_stride + c]`.
+    ///
+    /// # Safety
+    /// Both blocks are valid for their `WIDTH` rows of `WIDTH` f32, and do not overlap.
+    #[inline(always)]
+    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+        for r in 0..Self::WIDTH {
+            for c in 0..Self::WIDTH {
+                // SAFETY: inside the two blocks, by the caller's promise.
+                unsafe { *dst.add(c * dst_stride + r) = *src.add(r * src_stride + c) };
+            }
+        }
+    }
+}
+
+/// The instruction sets there is a kernel for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Isa {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+impl Isa {
+    /// The fastest one this processor runs. The standard library caches the answer.
+    pub(crate) fn detect() -> Self {
+        *Self::available().first().expect("the portable kernel is always there")
+    }
+
+    /// All that this processor runs, fastest first.
+    pub(crate) fn available() -> &'static [Self] {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+            let all = &[Self::Avx512, Self::Avx2, Self::Portable];
+            return if avx512 {
+                all
+            } else if avx2 {
+                &all[1..]
+            } else {
+                &all[2..]
+            };
+        }
+        #[allow(unreachable_code, reason = "reached on other architectures")]
+        &[Self::Portable]
+    }
+}
+
+/// Calls the `inline(always)` generic function `$body` with the lanes of `$isa`, inside an entry point compiled for that
+/// instruction set.
+macro_rules! dispatch {
+    ($isa:expr, $body:ident, ($($arg:ident : $ty:ty),*) = ($($value:expr),*)) => {{
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+        fn avx512($($arg: $ty),*) {
+            // SAFETY: this function is only called after `Isa` found the features.
+            let lanes = unsafe { $crate::lanes::Avx512::new() };
+            $body(lanes, $($arg),*)
+        }
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        fn avx2($($arg: $ty),*) {
+            // SAFETY: as above.
+            let lanes = unsafe { $crate::lanes::Avx2::new() };
+            $body(lanes, $($arg),*)
+        }
+        match $isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an `Isa::Avx512` comes from `Isa::available`, which asked the processor.
+            $crate::lanes::Isa::Avx512 => unsafe { avx512($($value),*) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise for `Isa::Avx2`.
+            $crate::lanes::Isa::Avx2 => unsafe { avx2($($value),*) },
+            $crate::lanes::Isa::Portable => $body($crate::lanes::Portable, $($value),*),
+        }
+    }};
+}
+pub(crate) use dispatch;

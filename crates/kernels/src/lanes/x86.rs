@@ -1,0 +1,230 @@
+//! Lanes of x86-64: AVX-512 (16) and AVX2 with FMA (8).
+#![allow(unsafe_code, reason = "std::arch intrinsics")]
+
+use std::arch::x86_64::*;
+
+use super::Lanes;
+
+/// Sixteen lanes. The private field makes [`Avx512::new`] the only way to one.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+/// Eight lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+impl Avx512 {
+    /// # Safety
+    /// The processor has avx512f, avx512dq, avx2 and fma.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl Avx2 {
+    /// # Safety
+    /// The processor has avx2 and fma.
+    #[inline(always)]
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+// SAFETY of every block below that has no comment of its own: the instruction exists on this processor, because a value
+// of the type exists, and only `new` makes one. Loads and stores add the caller's promise about the pointer.
+
+impl Lanes for Avx512 {
+    type V = __m512;
+    type M = __mmask16;
+    const WIDTH: usize = 16;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: __m512) {
+        unsafe { _mm512_storeu_ps(p, x) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn select(self, m: __mmask16, yes: __m512, no: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(m, no, yes) }
+    }
+    #[inline(always)]
+    fn scale_normal(self, x: __m512, n: __m512) -> __m512 {
+        unsafe { _mm512_scalef_ps(x, n) }
+    }
+    #[inline(always)]
+    fn scale(self, x: __m512, n: __m512) -> __m512 {
+        unsafe { _mm512_scalef_ps(x, n) }
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+        unsafe {
+            let mut r = [_mm512_setzero_ps(); 16];
+            for (i, x) in r.iter_mut().enumerate() {
+                *x = _mm512_loadu_ps(src.add(i * src_stride));
+            }
+            // 2x2 blocks of f32, then of pairs, then of 128-bit quarters twice.
+            let mut t = r;
+            for i in 0..8 {
+                t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            let mut u = t;
+            for b in [0, 4, 8, 12] {
+                let p = [
+                    _mm512_castps_pd(t[b]),
+                    _mm512_castps_pd(t[b + 1]),
+                    _mm512_castps_pd(t[b + 2]),
+                    _mm512_castps_pd(t[b + 3]),
+                ];
+                u[b] = _mm512_castpd_ps(_mm512_unpacklo_pd(p[0], p[2]));
+                u[b + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p[0], p[2]));
+                u[b + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(p[1], p[3]));
+                u[b + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(p[1], p[3]));
+            }
+            for i in 0..4 {
+                let a0 = _mm512_shuffle_f32x4::<0x88>(u[i], u[4 + i]);
+                let a1 = _mm512_shuffle_f32x4::<0xdd>(u[i], u[4 + i]);
+                let b0 = _mm512_shuffle_f32x4::<0x88>(u[8 + i], u[12 + i]);
+                let b1 = _mm512_shuffle_f32x4::<0xdd>(u[8 + i], u[12 + i]);
+                r[i] = _mm512_shuffle_f32x4::<0x88>(a0, b0);
+                r[4 + i] = _mm512_shuffle_f32x4::<0x88>(a1, b1);
+                r[8 + i] = _mm512_shuffle_f32x4::<0xdd>(a0, b0);
+                r[12 + i] = _mm512_shuffle_f32x4::<0xdd>(a1, b1);
+            }
+            for (i, x) in r.iter().enumerate() {
+                _mm512_storeu_ps(dst.add(i * dst_stride), *x);
+            }
+        }
+    }
+}
+
+/// `2^n` for integral `n` in [-126, 127].
+#[inline(always)]
+fn pow2_avx2(_proof: Avx2, n: __m256) -> __m256 {
+    unsafe {
+        let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+        _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
+    }
+}
+
+impl Lanes for Avx2 {
+    type V = __m256;
+    type M = __m256;
+    const WIDTH: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m256 {
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, x: __m256) {
+        unsafe { _mm256_storeu_ps(p, x) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        unsafe { _mm256_andnot_ps(_mm256_set1_ps(-0.0), a) }
+    }
+    #[inline(always)]
+    fn le(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn select(self, m: __m256, yes: __m256, no: __m256) -> __m256 {
+        unsafe { _mm256_blendv_ps(no, yes, m) }
+    }
+    #[inline(always)]
+    fn scale_normal(self, x: __m256, n: __m256) -> __m256 {
+        self.mul(x, pow2_avx2(self, n))
+    }
+    #[inline(always)]
+    fn scale(self, x: __m256, n: __m256) -> __m256 {
+        // Two steps, because 2^n itself may be out of range; the first is exact, only the second rounds.
+        let half = unsafe { _mm256_floor_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5))) };
+        let first = self.mul(x, pow2_avx2(self, half));
+        self.mul(first, pow2_avx2(self, self.sub(n, half)))
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
