@@ -10,9 +10,11 @@
 
 pub mod bias;
 pub mod convention;
+pub mod emulate;
 pub mod format;
 pub mod known;
 pub mod plan;
+pub mod reference;
 pub mod slopes;
 pub mod threshold;
 
@@ -20,11 +22,12 @@ pub use bias::{BiasFunction, BiasShape, CapOrder, Remedy, RemedyError, SoftCap};
 pub use convention::{
     BiasConvention, BiasForm, BiasStorage, Family, KeyOrigin, ScaleOrder, SlopeStorage,
 };
+pub use emulate::{EmulatedRow, RowInput, emulate_row, emulate_row_with};
 pub use format::{Format, Underflow};
 pub use known::{KnownModel, known_model, known_models};
 pub use plan::{
-    BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName, PlanStep, PrecisionPlan,
-    ScorePath, ScoreSpec, plan_names, stored_bias,
+    BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName,
+    PlanStep, PrecisionPlan, ScorePath, ScoreSpec, plan_names, stored_bias,
 };
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

@@ -137,9 +137,17 @@ fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
         accumulator: wide,
         steps: vec![
             step("score: q.k * scale + bias, exact", F64, here),
-            step("bias, for collapse counts only: slope * position, then cast", dtype, here),
+            step(
+                "bias, for collapse counts only: slope * position, then cast",
+                dtype,
+                here,
+            ),
             step("numerator: exp(score - row maximum)", dtype, here),
-            step("weights: the numerators; the row's sum divides the output", dtype, here),
+            step(
+                "weights: the numerators; the row's sum divides the output",
+                dtype,
+                here,
+            ),
         ],
         ..base(name, dtype, family)
     }
@@ -173,19 +181,26 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
             plan.sum = dtype;
             let source = "transformers modeling_bloom.py, build_alibi_tensor";
             plan.steps.push(step("slope", F32, source));
-            plan.steps.push(step("bias: slope * (running sum of the mask - 1), then cast", dtype, source));
+            plan.steps.push(step(
+                "bias: slope * (running sum of the mask - 1), then cast",
+                dtype,
+                source,
+            ));
             plan.steps.push(step(
                 "baddbmm: score * scale + bias, rounded once",
                 dtype,
                 "transformers modeling_bloom.py, BloomAttention.forward",
             ));
-            softmax_source = "transformers modeling_bloom.py: softmax(dtype=float32).to(input dtype)";
+            softmax_source =
+                "transformers modeling_bloom.py: softmax(dtype=float32).to(input dtype)";
         }
         Family::Refact => {
             plan.sum = dtype;
             let source = "smallcloudai modeling_gpt_refact.py, attention_bias_in_fp32";
-            plan.steps.push(step("bias: slope * running sum of the mask", F32, source));
-            plan.steps.push(step("baddbmm in f32, then cast back", dtype, source));
+            plan.steps
+                .push(step("bias: slope * running sum of the mask", F32, source));
+            plan.steps
+                .push(step("baddbmm in f32, then cast back", dtype, source));
             softmax_source = "modeling_gpt_refact.py, attention_softmax_in_fp32";
         }
         Family::Falcon => {
@@ -202,7 +217,11 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
                 F32,
                 "transformers 4.45 to 5.24, FalconModel._update_causal_mask",
             ));
-            plan.steps.push(step("cast to the hidden dtype by softmax(dtype=...)", dtype, source));
+            plan.steps.push(step(
+                "cast to the hidden dtype by softmax(dtype=...)",
+                dtype,
+                source,
+            ));
             softmax_source = "torch softmax: f32 inside, one rounding out";
         }
         Family::Baichuan => {
@@ -210,9 +229,12 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
             plan.raw_score = dtype;
             plan.scaled = dtype;
             plan.sum = dtype;
-            let source = "baichuan-inc modeling_baichuan.py, _gen_alibi_mask and BaichuanAttention.forward";
-            plan.steps.push(step("bias: slope * position, then cast", dtype, source));
-            plan.steps.push(step("q.k, then * scale, then + bias", dtype, source));
+            let source =
+                "baichuan-inc modeling_baichuan.py, _gen_alibi_mask and BaichuanAttention.forward";
+            plan.steps
+                .push(step("bias: slope * position, then cast", dtype, source));
+            plan.steps
+                .push(step("q.k, then * scale, then + bias", dtype, source));
             softmax_source = "softmax in the model's dtype: f32 inside, one rounding out";
         }
         Family::Jais => {
@@ -224,9 +246,18 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
             plan.scaled = dtype;
             plan.sum = dtype;
             let source = "core42 modeling_jais.py, AlibiPositionEmbeddingLayer and _attn";
-            plan.steps.push(step("slope: a parameter in the model's dtype", dtype, source));
-            plan.steps.push(step("bias: slope * |j - i|, both in the model's dtype", dtype, source));
-            plan.steps.push(step("q.k, then / width^p, then + bias", dtype, source));
+            plan.steps.push(step(
+                "slope: a parameter in the model's dtype",
+                dtype,
+                source,
+            ));
+            plan.steps.push(step(
+                "bias: slope * |j - i|, both in the model's dtype",
+                dtype,
+                source,
+            ));
+            plan.steps
+                .push(step("q.k, then / width^p, then + bias", dtype, source));
             softmax_source = "softmax in the model's dtype: f32 inside, one rounding out";
         }
         Family::JinaBert => {
@@ -235,18 +266,27 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
             plan.scaled = dtype;
             plan.sum = dtype;
             let source = "jinaai modeling_bert.py, rebuild_alibi_tensor and JinaBertSelfAttention";
-            plan.steps.push(step("bias: -slope * |i - j| in f32; a 16-bit model's buffer is cast with it", dtype, source));
-            plan.steps.push(step("q.k, then / sqrt(width), then + bias", dtype, source));
+            plan.steps.push(step(
+                "bias: -slope * |i - j| in f32; a 16-bit model's buffer is cast with it",
+                dtype,
+                source,
+            ));
+            plan.steps
+                .push(step("q.k, then / sqrt(width), then + bias", dtype, source));
             softmax_source = "softmax in the dtype of the sum: f32 inside, one rounding out";
         }
         Family::Mpt | Family::Replit | Family::MosaicBert | Family::Custom => {
             plan.raw_score = dtype;
             plan.scaled = dtype;
             let source = match family {
-                Family::Mpt => "transformers modeling_mpt.py, build_mpt_alibi_tensor and MptAttention.forward",
+                Family::Mpt => {
+                    "transformers modeling_mpt.py, build_mpt_alibi_tensor and MptAttention.forward"
+                }
                 Family::Replit => "replit-code-v1_5 attention.py (llm-foundry)",
                 Family::MosaicBert => "mosaic-bert bert_layers.py, torch path",
-                _ => "no upstream code: the plain eager form, as MPT's, with the model's own bias form",
+                _ => {
+                    "no upstream code: the plain eager form, as MPT's, with the model's own bias form"
+                }
             };
             plan.steps.push(step("bias: slope * position", F32, source));
             plan.steps.push(step("q.k, then * scale", dtype, source));
@@ -254,7 +294,8 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
             softmax_source = "softmax of the f32 sum, then cast to the dtype of V";
         }
     }
-    plan.steps.push(step("numerator and quotient", F32, softmax_source));
+    plan.steps
+        .push(step("numerator and quotient", F32, softmax_source));
     plan.steps.push(step("probability", dtype, softmax_source));
     plan
 }
@@ -297,8 +338,13 @@ fn hf_sdpa(dtype: Format, family: Family) -> PrecisionPlan {
         order: BlockOrder::OldestFirst,
     };
     plan.steps.push(step("q.k * scale + mask", F32, source));
-    plan.steps.push(step("numerator: vector exp, flushes to zero", F32, source));
-    plan.steps.push(step("numerator cast for the product with V; divided at the end", dtype, source));
+    plan.steps
+        .push(step("numerator: vector exp, flushes to zero", F32, source));
+    plan.steps.push(step(
+        "numerator cast for the product with V; divided at the end",
+        dtype,
+        source,
+    ));
     plan
 }
 
@@ -316,16 +362,32 @@ fn flash_attn2(dtype: Format, family: Family) -> PrecisionPlan {
         order: BlockOrder::NewestFirst,
     };
     plan.steps = vec![
-        step("slope, divided by the attention scale on entry", F32, "flash-attention csrc/flash_attn/src/alibi.h"),
+        step(
+            "slope, divided by the attention scale on entry",
+            F32,
+            "flash-attention csrc/flash_attn/src/alibi.h",
+        ),
         step("q.k", F32, "flash_fwd_kernel.h, tensor core accumulator"),
         step(
             "plus slope * key (causal), minus slope * |i - j| (not causal)",
             F32,
             "flash-attention csrc/flash_attn/src/alibi.h, apply_alibi",
         ),
-        step("numerator: exp2 of scaled score minus running maximum, flushed", F32, "softmax.h, scale_apply_exp2"),
-        step("numerator cast for the product with V; blocks newest to oldest", dtype, "flash_fwd_kernel.h"),
-        step("accumulator, scaled down when the maximum rises; divided at the end", F32, "softmax.h, softmax_rescale_o"),
+        step(
+            "numerator: exp2 of scaled score minus running maximum, flushed",
+            F32,
+            "softmax.h, scale_apply_exp2",
+        ),
+        step(
+            "numerator cast for the product with V; blocks newest to oldest",
+            dtype,
+            "flash_fwd_kernel.h",
+        ),
+        step(
+            "accumulator, scaled down when the maximum rises; divided at the end",
+            F32,
+            "softmax.h, softmax_rescale_o",
+        ),
     ];
     plan
 }
@@ -336,7 +398,11 @@ fn vllm_paged(dtype: Format, family: Family) -> PrecisionPlan {
     plan.normalise_before_cast = Some(F32);
     let source = "vllm csrc/attention/attention_kernels.cuh";
     plan.steps = vec![
-        step("slope (times the attention scale where the family scales its bias)", F32, "vllm model code"),
+        step(
+            "slope (times the attention scale where the family scales its bias)",
+            F32,
+            "vllm model code",
+        ),
         step("bias: slope * (key - context length + 1)", F32, source),
         step("q.k * scale + bias", F32, source),
         step("numerator: __expf of score minus row maximum", F32, source),
@@ -356,11 +422,27 @@ fn vllm_triton(dtype: Format, family: Family) -> PrecisionPlan {
     };
     let source = "vllm v1/attention/ops/triton_unified_attention.py";
     plan.steps = vec![
-        step("slope (times the attention scale where the family scales its bias)", F32, "vllm model code"),
-        step("scale * q.k, plus slope * (key - context length)", F32, source),
-        step("numerator: exp of score minus running maximum; tiles oldest to newest", F32, source),
+        step(
+            "slope (times the attention scale where the family scales its bias)",
+            F32,
+            "vllm model code",
+        ),
+        step(
+            "scale * q.k, plus slope * (key - context length)",
+            F32,
+            source,
+        ),
+        step(
+            "numerator: exp of score minus running maximum; tiles oldest to newest",
+            F32,
+            source,
+        ),
         step("numerator cast to the dtype of V", dtype, source),
-        step("accumulator, scaled down when the maximum rises; divided at the end", F32, source),
+        step(
+            "accumulator, scaled down when the maximum rises; divided at the end",
+            F32,
+            source,
+        ),
     ];
     plan
 }
@@ -395,9 +477,17 @@ fn llama_cpp(name: PlanName, dtype: Format, family: Family) -> Result<PrecisionP
         plan.exp = derived(F32, Underflow::Gradual);
         let source = "llama.cpp ggml-cuda/fattn-mma-f16.cuh";
         plan.steps = vec![
-            step("mask = -|i - j|", F16, "llama.cpp, flash attention takes an f16 mask"),
+            step(
+                "mask = -|i - j|",
+                F16,
+                "llama.cpp, flash attention takes an f16 mask",
+            ),
             step("score * scale + slope * mask", F32, source),
-            step("numerator: exp(score - maximum - 3 ln 2)", F32, "llama.cpp ggml-cuda/fattn-common.cuh, FATTN_KQ_MAX_OFFSET"),
+            step(
+                "numerator: exp(score - maximum - 3 ln 2)",
+                F32,
+                "llama.cpp ggml-cuda/fattn-common.cuh, FATTN_KQ_MAX_OFFSET",
+            ),
             step(
                 "numerator cast for the product with V. Modelled against the row's own maximum: the f16 accumulator loses what lies further below it",
                 F16,
@@ -418,7 +508,11 @@ fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
     }
     let source = "llm-foundry models/layers/attention.py, scaled_multihead_dot_product_attention";
     plan.steps = vec![
-        step("bias: slope * (key - (length - 1))", F32, "llm-foundry attention.py, build_alibi_bias"),
+        step(
+            "bias: slope * (key - (length - 1))",
+            F32,
+            "llm-foundry attention.py, build_alibi_bias",
+        ),
         step("q.k, then * scale", dtype, source),
         step("plus the f32 bias", F32, source),
         step("numerator and quotient", F32, source),
@@ -439,10 +533,22 @@ fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
     let source = "torch _inductor/kernel/flex_attention.py, forward template";
     plan.steps = vec![
         step("q.k * scale", F32, source),
-        step("score_mod: plus slope * (key - query)", F32, "attention-gym mods/alibi.py"),
-        step("numerator: exp2 of score minus running maximum; partly masked blocks first", F32, source),
+        step(
+            "score_mod: plus slope * (key - query)",
+            F32,
+            "attention-gym mods/alibi.py",
+        ),
+        step(
+            "numerator: exp2 of score minus running maximum; partly masked blocks first",
+            F32,
+            source,
+        ),
         step("numerator cast to the dtype of Q", dtype, source),
-        step("accumulator, scaled down when the maximum rises; divided at the end", F32, source),
+        step(
+            "accumulator, scaled down when the maximum rises; divided at the end",
+            F32,
+            source,
+        ),
     ];
     plan
 }
@@ -458,9 +564,21 @@ fn megatron_deepspeed(dtype: Format, family: Family) -> PrecisionPlan {
     let source = "bigscience Megatron-DeepSpeed megatron/model/transformer.py";
     plan.steps = vec![
         step("slope times arange, then the table is cast", dtype, source),
-        step("baddbmm: score * scale + bias, rounded once (query-key layer scaling undone in the softmax)", dtype, source),
-        step("numerator and quotient", F32, "megatron/fused_kernels/scaled_masked_softmax.h"),
-        step("probability", dtype, "megatron/fused_kernels/scaled_masked_softmax.h"),
+        step(
+            "baddbmm: score * scale + bias, rounded once (query-key layer scaling undone in the softmax)",
+            dtype,
+            source,
+        ),
+        step(
+            "numerator and quotient",
+            F32,
+            "megatron/fused_kernels/scaled_masked_softmax.h",
+        ),
+        step(
+            "probability",
+            dtype,
+            "megatron/fused_kernels/scaled_masked_softmax.h",
+        ),
     ];
     plan
 }

@@ -130,7 +130,10 @@ pub enum BiasPlacement {
 impl BiasPlacement {
     /// Whether the stored bias is added to the unscaled score.
     pub const fn is_before_scale(self) -> bool {
-        matches!(self, BiasPlacement::BeforeScale | BiasPlacement::SlopeOverScale)
+        matches!(
+            self,
+            BiasPlacement::BeforeScale | BiasPlacement::SlopeOverScale
+        )
     }
 }
 

@@ -110,7 +110,9 @@ impl PrecisionPlan {
         if self.idealised {
             let slope = self.effective_slope(spec.slope, spec.scale);
             let distance = query as f64 - key as f64;
-            return spec.bias.combine(spec.head, slope, raw * spec.scale, distance);
+            return spec
+                .bias
+                .combine(spec.head, slope, raw * spec.scale, distance);
         }
         let stored = stored_bias(self, spec, query, key);
         self.score_from_bias(spec, raw, stored)
@@ -175,9 +177,8 @@ impl PrecisionPlan {
         let chain = |sum: f64| sum.exp_m1();
         let score_chain = chain(3.0 * u32 + u(self.raw_score) + u(self.scaled));
         let b = &self.bias;
-        let bias_chain = chain(
-            u(self.slope) + u(b.position) + u(b.product) + 2.0 * u(b.storage) + 5.0 * u32,
-        );
+        let bias_chain =
+            chain(u(self.slope) + u(b.position) + u(b.product) + 2.0 * u(b.storage) + 5.0 * u32);
         let sum_chain = chain(5.0 * u32 + 2.0 * u(self.sum));
         let scored = score_bound * (1.0 + score_chain) + bias_bound * (1.0 + bias_chain);
         let mut error = score_bound * score_chain + bias_bound * bias_chain + scored * sum_chain;
@@ -228,10 +229,7 @@ impl PrecisionPlan {
                 BiasShape::T5Buckets { table, .. } => table[spec.head]
                     .iter()
                     .fold(0.0, |bound: f64, bias| bound.max(bias.abs())),
-                _ => spec
-                    .bias
-                    .bias(spec.head, slope, spec.length as f64)
-                    .abs(),
+                _ => spec.bias.bias(spec.head, slope, spec.length as f64).abs(),
             },
         }
     }
@@ -290,8 +288,16 @@ fn round_f16(x: f32) -> f32 {
     let bits = magnitude.to_bits();
     let odd = (bits >> 13) & 1;
     let large = f32::from_bits(bits.wrapping_add(0x0fff + odd) & 0xffff_e000);
-    let rounded = if magnitude < 6.103_515_6e-5 { small } else { large };
-    let bounded = if rounded > 65504.0 { f32::INFINITY } else { rounded };
+    let rounded = if magnitude < 6.103_515_6e-5 {
+        small
+    } else {
+        large
+    };
+    let bounded = if rounded > 65504.0 {
+        f32::INFINITY
+    } else {
+        rounded
+    };
     if x.is_nan() { x } else { bounded.copysign(x) }
 }
 
@@ -488,7 +494,8 @@ impl ScorePath {
     }
 
     fn caps_first(&self) -> bool {
-        self.cap.is_some_and(|cap| cap.order == CapOrder::BeforeBias)
+        self.cap
+            .is_some_and(|cap| cap.order == CapOrder::BeforeBias)
     }
 
     #[inline]
@@ -537,7 +544,11 @@ impl ScorePath {
     #[inline]
     fn add_after_scale(&self, x: f32, index: usize, ahead: bool) -> f32 {
         let bias = self.bias_at(index, ahead);
-        x + if self.before_scale { bias * self.scale } else { bias }
+        x + if self.before_scale {
+            bias * self.scale
+        } else {
+            bias
+        }
     }
 
     #[inline]

@@ -51,7 +51,10 @@ impl PrecisionPlan {
         if self.normalise_before_cast.is_some() {
             return exp;
         }
-        let cast = -f64::from(zero_limit_log2(self.probability, self.probability_underflow)) * LN_2;
+        let cast = -f64::from(zero_limit_log2(
+            self.probability,
+            self.probability_underflow,
+        )) * LN_2;
         exp.min(cast - self.max_offset)
     }
 
