@@ -257,3 +257,43 @@ fn floor_log2(x: f64) -> i32 {
         biased => biased - 1023,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn powers_of_two_over_the_whole_range() {
+        for exponent in -1074..=1023 {
+            // Two factors, as `powi(-1074)` alone may go through the reciprocal of an infinity.
+            let half = exponent / 2;
+            let expected = 2.0_f64.powi(half) * 2.0_f64.powi(exponent - half);
+            assert_eq!(power_of_two(exponent), expected);
+            assert_eq!(floor_log2(expected), exponent);
+        }
+        assert_eq!(power_of_two(1024), f64::INFINITY);
+        assert_eq!(power_of_two(-1075), 0.0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// The bit algorithm that serves the narrow formats, on the one format that has a hardware conversion beside it.
+        #[test]
+        fn rounding_by_bits_is_the_hardware_conversion_to_f32(
+            x in prop_oneof![
+                any::<u64>().prop_map(f64::from_bits),
+                // Neighbourhoods of f32 values and of their midpoints, subnormals included.
+                (any::<f32>(), -2_i64..=2, any::<bool>()).prop_map(|(x, steps, middle)| {
+                    let centre = if middle { f64::from(x) / 2.0 + f64::from(x.next_up()) / 2.0 } else { f64::from(x) };
+                    f64::from_bits(centre.to_bits().wrapping_add_signed(steps))
+                }),
+            ],
+        ) {
+            let expected = f64::from(x as f32);
+            let got = Format::F32.round_by_bits(x);
+            prop_assert!(got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan(), "{:e}", x);
+        }
+    }
+}

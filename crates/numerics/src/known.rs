@@ -32,9 +32,9 @@ impl KnownModel {
 
     /// The slope rule of the model.
     pub fn slope_schedule(&self) -> SlopeSchedule {
-        self.family
-            .slope_schedule(Some(self.bias_max))
-            .unwrap_or(SlopeSchedule::Press)
+        self.family.slope_schedule(Some(self.bias_max)).expect(
+            "no known model is of the custom family, the only one without a rule (a test holds it)",
+        )
     }
 }
 

@@ -17,32 +17,7 @@ impl BiasFunction {
     /// As [`BiasFunction::bias`].
     pub fn first_distance_below(&self, head: usize, slope: f64, exponent: f64) -> Option<f64> {
         let below = |distance: f64| self.bias(head, slope, distance) < exponent;
-        if exponent.is_nan() || slope.is_nan() {
-            return None;
-        }
-        if below(0.0) {
-            return Some(0.0);
-        }
-        if self.clamp.is_some_and(|floor| floor >= exponent) {
-            return None;
-        }
-        if let BiasShape::T5Buckets {
-            n_buckets,
-            max_distance,
-            bidirectional,
-            ..
-        } = &self.shape
-        {
-            // A table may go up and down: look at each bucket's first distance.
-            let bucket = |d: usize| t5_bucket(d as f64, *n_buckets, *max_distance, *bidirectional);
-            let starts = (1..=*max_distance + 1).filter(|d| bucket(*d) != bucket(d - 1));
-            return starts.map(|d| d as f64).find(|d| below(*d));
-        }
-        match self.inverse(head, slope, exponent).map(f64::ceil) {
-            // The analytic inverse is right but for its own rounding; where it is not, search from scratch.
-            Some(d) if d.is_finite() && d >= 1.0 && below(d) && !below(previous(d)) => Some(d),
-            _ => bisect(below),
-        }
+        self.first_distance(below, || self.inverse(head, slope, exponent))
     }
 
     /// The smallest whole distance at which the entry of a key with score 0 is strictly below `exponent`, when the query's
@@ -62,13 +37,37 @@ impl BiasFunction {
         let Some(cap) = self.soft_cap.filter(|cap| cap.order == CapOrder::AfterBias) else {
             return self.first_distance_below(head, slope, exponent);
         };
-        if exponent <= -cap.cap {
-            return None;
-        }
-        if exponent > cap.cap {
+        let below = |distance: f64| self.combine(head, slope, 0.0, distance) < exponent;
+        let uncapped = cap.cap * (exponent / cap.cap).atanh();
+        self.first_distance(below, || self.inverse(head, slope, uncapped))
+    }
+
+    /// The smallest whole distance at which `below` holds, a predicate on the bias; `guess` is an inverse that may be off
+    /// by its own rounding.
+    fn first_distance(
+        &self,
+        below: impl Fn(f64) -> bool,
+        guess: impl Fn() -> Option<f64>,
+    ) -> Option<f64> {
+        if below(0.0) {
             return Some(0.0);
         }
-        self.first_distance_below(head, slope, cap.cap * (exponent / cap.cap).atanh())
+        if let BiasShape::T5Buckets {
+            n_buckets,
+            max_distance,
+            bidirectional,
+            ..
+        } = &self.shape
+        {
+            // A table may go up and down: look at the first distance of each bucket.
+            let bucket = |d: usize| t5_bucket(d as f64, *n_buckets, *max_distance, *bidirectional);
+            let starts = (1..=*max_distance).filter(|d| bucket(*d) != bucket(d - 1));
+            return starts.map(|d| d as f64).find(|d| below(*d));
+        }
+        match guess().map(f64::ceil) {
+            Some(d) if d.is_finite() && d >= 1.0 && below(d) && !below(previous(d)) => Some(d),
+            _ => bisect(below),
+        }
     }
 
     /// The real distance at which the unclamped bias equals `exponent < 0`, where the shape has an inverse.
