@@ -1,6 +1,10 @@
 //! Slope schedules against published values and against ggml's formula, for every head count.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+#![allow(
+    clippy::approx_constant,
+    reason = "golden values are kept as they were printed"
+)]
 
 use proptest::prelude::*;
 use snellen_numerics::slopes::MAX_HEADS;
