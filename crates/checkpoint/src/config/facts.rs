@@ -1,0 +1,63 @@
+//! What a configuration says about a model's position bias, weights or no weights.
+
+use numerics::{BiasConvention, BiasFunction, Family, ScaleOrder, SlopeError, SlopeSchedule};
+
+use super::notes::Note;
+
+/// Facts of a model that its configuration (or specification file) settles; enough for horizons without any weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelFacts {
+    /// Name for reports: the folder's name, or the name in the specification file.
+    pub name: String,
+    /// Whose conventions the model follows.
+    pub family: Family,
+    /// `model_type` of the configuration, or `spec` for a specification file.
+    pub model_type: String,
+    /// What said that the model has linear biases, for example `attn_config.alibi = true`.
+    pub evidence: String,
+    /// Number of layers.
+    pub n_layers: usize,
+    /// Attention (query) heads a layer.
+    pub n_heads: usize,
+    /// Key/value heads a layer.
+    pub n_kv_heads: usize,
+    /// Channels of one head.
+    pub head_width: usize,
+    /// Channels of the residual stream.
+    pub width: usize,
+    /// Rows of the embedding, when the configuration says so.
+    pub vocab_size: Option<usize>,
+    /// Rule of the slopes.
+    pub slopes: SlopeSchedule,
+    /// Exponent of the flattest slope, for families that have such a setting or a fixed one; `None` for lists.
+    pub bias_max: Option<f64>,
+    /// Bias as a function of distance; linear but for specification files and a static `alibi_scaling`.
+    pub bias: BiasFunction,
+    /// How the family forms the bias.
+    pub convention: BiasConvention,
+    /// Factor of `q.k` (of layer 0 where it depends on the layer), usually `1/sqrt(head_width)`.
+    pub score_scale: f64,
+    /// Longest training sequence in tokens, when the configuration says so. Starting sizes of encoder tables are no such limit.
+    pub trained_length: Option<u64>,
+    /// Whether keys after the query are masked.
+    pub causal: bool,
+    /// Traps and remarks, in a fixed order.
+    pub notes: Vec<Note>,
+}
+
+impl ModelFacts {
+    /// Factor between slope and effective slope: `score_scale` where the bias is added before the scaling (Falcon), else 1,
+    /// times the interpolation of the bias.
+    pub fn bias_scale(&self) -> f64 {
+        let scale = match self.convention.scale_order {
+            ScaleOrder::BiasBeforeScale => self.score_scale,
+            ScaleOrder::BiasAfterScale => 1.0,
+        };
+        scale * self.bias.interpolation
+    }
+
+    /// Slope of every head, in head order, before [`ModelFacts::bias_scale`].
+    pub fn slope_values(&self) -> Result<Vec<f64>, SlopeError> {
+        self.slopes.slopes(self.n_heads)
+    }
+}
