@@ -8,7 +8,8 @@
 use std::time::Instant;
 
 use snellen_kernels::{
-    AttentionInput, AttentionObserver, AttentionShape, BiasTable, HeadSink, Heads, ScoreRows, attention,
+    AttentionInput, AttentionObserver, AttentionShape, BiasTable, HeadSink, Heads, ScoreRows,
+    attention,
 };
 
 const HEADS: usize = 16;
@@ -34,17 +35,31 @@ impl HeadSink for Nothing {
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1_u64 << 24) as f32
     };
-    (0..n).map(|_| (uniform() + uniform() + uniform() + uniform() - 2.0) * 2.1).collect()
+    (0..n)
+        .map(|_| (uniform() + uniform() + uniform() + uniform() - 2.0) * 2.1)
+        .collect()
 }
 
 fn main() {
-    let args: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    let args: Vec<usize> = std::env::args()
+        .skip(1)
+        .filter_map(|a| a.parse().ok())
+        .collect();
     let threads = args.first().copied().unwrap_or(1);
-    let lengths = if args.len() > 1 { args[1..].to_vec() } else { vec![2048, 8192] };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
+    let lengths = if args.len() > 1 {
+        args[1..].to_vec()
+    } else {
+        vec![2048, 8192]
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .expect("a thread pool");
     for n in lengths {
         let x = numbers(3 * n * HEADS * WIDTH, 1);
         let part = |i: usize| Heads {
@@ -80,7 +95,8 @@ fn main() {
         let mut lse = vec![0.0; n * HEADS];
         let operations = (HEADS * n * (n + 1) / 2 * 4 * WIDTH) as f64;
         for observed in [false, true] {
-            let observer: Option<&dyn AttentionObserver> = if observed { Some(&Nothing) } else { None };
+            let observer: Option<&dyn AttentionObserver> =
+                if observed { Some(&Nothing) } else { None };
             let mut times: Vec<f64> = (0..if n > 4096 { 3 } else { 9 })
                 .map(|_| {
                     let start = Instant::now();

@@ -16,7 +16,13 @@ pub const EXP_ULPS_MAX: f64 = 1.0;
 pub(crate) const ZERO_AT: f32 = -103.972_084;
 
 /// Coefficients of `r^2 ..= r^6`, highest first.
-const POLY: [f32; 5] = [0.001_382_066_1, 0.008_368_675, 0.041_668_266, 0.166_665_21, 0.499_999_94];
+const POLY: [f32; 5] = [
+    0.001_382_066_1,
+    0.008_368_675,
+    0.041_668_266,
+    0.166_665_21,
+    0.499_999_94,
+];
 /// `1.5 * 2^23`: adding it rounds a float below `2^22` to an integer, ties to even.
 const ROUNDER: f32 = 12_582_912.0;
 /// ln 2 in two parts.
@@ -27,7 +33,10 @@ const LN2_LOW: f32 = (std::f64::consts::LN_2 - LN2_HIGH as f64) as f32;
 #[inline(always)]
 fn split<S: Lanes>(s: S, t: S::V, factor: f32) -> (S::V, S::V) {
     let rounder = s.splat(ROUNDER);
-    let n = s.sub(s.fma(t, s.splat(std::f32::consts::LOG2_E), rounder), rounder);
+    let n = s.sub(
+        s.fma(t, s.splat(std::f32::consts::LOG2_E), rounder),
+        rounder,
+    );
     let r = s.fma(n, s.splat(-LN2_HIGH), t);
     let r = s.fma(n, s.splat(-LN2_LOW), r);
     let mut p = s.splat(factor * POLY[0]);
@@ -44,7 +53,11 @@ fn split<S: Lanes>(s: S, t: S::V, factor: f32) -> (S::V, S::V) {
 #[inline(always)]
 pub(crate) fn exp_lifted<S: Lanes>(s: S, t: S::V, factor: f32) -> S::V {
     let (p, n) = split(s, t, factor);
-    s.select(s.le(t, s.splat(ZERO_AT)), s.splat(0.0), s.scale_normal(p, n))
+    s.select(
+        s.le(t, s.splat(ZERO_AT)),
+        s.splat(0.0),
+        s.scale_normal(p, n),
+    )
 }
 
 /// `exp(x)` for any x.
@@ -64,13 +77,21 @@ pub(crate) fn soft_cap<S: Lanes>(s: S, x: S::V, cap: f32) -> S::V {
     let y = s.div(x, c);
     let z = s.mul(y, y);
     let mut p = s.splat(-5.704_988_7e-3);
-    for a in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+    for a in [
+        2.063_908_9e-2,
+        -5.373_971_6e-2,
+        1.333_144_2e-1,
+        -3.333_328_2e-1,
+    ] {
         p = s.fma(p, z, s.splat(a));
     }
     let near = s.fma(s.mul(p, z), y, y);
     let size = s.abs(y);
     let one = s.splat(1.0);
-    let far = s.sub(one, s.div(s.splat(2.0), s.add(exp(s, s.add(size, size)), one)));
+    let far = s.sub(
+        one,
+        s.div(s.splat(2.0), s.add(exp(s, s.add(size, size)), one)),
+    );
     let far = s.select(s.le(s.splat(0.0), y), far, s.sub(s.splat(0.0), far));
     s.mul(c, s.select(s.le(size, s.splat(0.625)), near, far))
 }
@@ -132,4 +153,148 @@ pub fn exp_in_place(xs: &mut [f32]) {
 /// Replaces every element `x` by `cap * tanh(x / cap)`, the same bits as the attention kernel gives it.
 pub fn soft_cap_in_place(xs: &mut [f32], cap: f32) {
     soft_cap_with(Isa::detect(), xs, cap);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numerics::{Format, Underflow, exp_zero_threshold};
+
+    /// Error in units of the last place of the exact result.
+    fn ulps(got: f32, exact: f64) -> f64 {
+        if !got.is_finite() || got == 0.0 {
+            let rounded = Format::F32.round(exact);
+            return if f64::from(got) == rounded {
+                0.0
+            } else {
+                f64::INFINITY
+            };
+        }
+        (f64::from(got) - exact).abs() / Format::F32.ulp(exact)
+    }
+
+    /// Worst error over every `step`-th float of both signs with `|x| <= limit`.
+    fn worst(
+        limit: f32,
+        step: usize,
+        f: impl Fn(&mut [f32]),
+        exact: impl Fn(f64) -> f64,
+    ) -> (f64, f32) {
+        let codes: Vec<u32> = (0..=limit.to_bits()).step_by(step).collect();
+        let mut worst = (0.0, 0.0);
+        for sign in [0, 0x8000_0000] {
+            for chunk in codes.chunks(4096) {
+                let xs: Vec<f32> = chunk.iter().map(|c| f32::from_bits(c | sign)).collect();
+                let mut ys = xs.clone();
+                f(&mut ys);
+                for (&x, &y) in xs.iter().zip(&ys) {
+                    let error = ulps(y, exact(f64::from(x)));
+                    if error > worst.0 {
+                        worst = (error, x);
+                    }
+                }
+            }
+        }
+        worst
+    }
+
+    #[test]
+    fn zero_threshold_is_the_derived_one() {
+        let derived = exp_zero_threshold(Format::F32, Underflow::Gradual);
+        assert!(
+            f64::from(ZERO_AT) <= derived && derived < f64::from(ZERO_AT.next_up()),
+            "{derived}"
+        );
+        let mut x = [ZERO_AT, ZERO_AT.next_up(), -103.5, -104.0, -1e30];
+        exp_in_place(&mut x);
+        assert_eq!(x.map(f32::to_bits), [0, 1, x[2].to_bits(), 0, 0]);
+        assert!(x[2] > 0.0);
+    }
+
+    #[test]
+    fn exp_keeps_its_bound_on_every_instruction_set() {
+        for &isa in Isa::available() {
+            let (error, at) = worst(110.0, 1009, |xs| exp_with(isa, xs), f64::exp);
+            assert!(error <= EXP_ULPS_MAX, "{isa:?}: {error} ulp at {at}");
+        }
+    }
+
+    /// About two minutes: `cargo test -p snellen-kernels --release -- --ignored every_float`.
+    #[test]
+    #[ignore = "two billion exponentials"]
+    fn exp_keeps_its_bound_on_every_float() {
+        let (error, at) = worst(110.0, 1, exp_in_place, f64::exp);
+        assert!(error <= EXP_ULPS_MAX, "{error} ulp at {at}");
+    }
+
+    #[test]
+    fn exp_of_special_values() {
+        for &isa in Isa::available() {
+            let mut x = [
+                f32::NAN,
+                f32::INFINITY,
+                f32::NEG_INFINITY,
+                0.0,
+                -0.0,
+                88.722_84,
+                1e30,
+            ];
+            exp_with(isa, &mut x);
+            assert!(x[0].is_nan());
+            assert_eq!(x[1..5], [f32::INFINITY, 0.0, 1.0, 1.0], "{isa:?}");
+            assert_eq!(x[6], f32::INFINITY);
+        }
+    }
+
+    /// Four units: Cephes' two, one of the quotient that is its argument, one of the final product.
+    #[test]
+    fn soft_cap_is_tanh() {
+        for cap in [0.5_f32, 8.0, 30.0] {
+            for &isa in Isa::available() {
+                let c = f64::from(cap);
+                let (error, at) = worst(
+                    1e4,
+                    5003,
+                    |xs| soft_cap_with(isa, xs, cap),
+                    |x| c * (x / c).tanh(),
+                );
+                assert!(error <= 4.0, "{isa:?}, cap {cap}: {error} ulp at {at}");
+            }
+        }
+    }
+
+    /// Same operations in the same order: instruction sets with a fused multiply-add agree in every bit.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn instruction_sets_agree() {
+        if !Isa::available().contains(&Isa::Avx512) {
+            eprintln!("SKIPPED: this processor has no AVX-512 to compare");
+            return;
+        }
+        for step in [2503, 9973] {
+            let xs: Vec<f32> = (0..=u32::MAX)
+                .step_by(step)
+                .map(f32::from_bits)
+                .filter(|x| !x.is_nan())
+                .collect();
+            let (mut a, mut b) = (xs.clone(), xs.clone());
+            exp_with(Isa::Avx512, &mut a);
+            exp_with(Isa::Avx2, &mut b);
+            for (i, x) in xs.iter().enumerate() {
+                assert_eq!(a[i].to_bits(), b[i].to_bits(), "exp({x})");
+            }
+        }
+    }
+
+    #[test]
+    fn place_in_the_slice_does_not_matter() {
+        let xs: Vec<f32> = (0..67).map(|i| i as f32 * -1.37).collect();
+        let mut whole = xs.clone();
+        exp_in_place(&mut whole);
+        for (x, y) in xs.iter().zip(&whole) {
+            let mut one = [*x];
+            exp_in_place(&mut one);
+            assert_eq!(one[0].to_bits(), y.to_bits());
+        }
+    }
 }

@@ -13,7 +13,9 @@ use rayon::prelude::*;
 use crate::input::{AttentionInput, AttentionShape, HeadBias, Heads};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::observer::{AttentionObserver, ScoreRows};
-use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Rows, Scratch, Strip, TILE_MAX, TileBias, TileOut, tile};
+use crate::tile::{
+    Buffer, HeadTask, KEY_BLOCK, Rows, Scratch, Strip, TILE_MAX, TileBias, TileOut, tile,
+};
 
 /// Query rows of one task when nobody watches: enough tiles to share the bias table and the working memory.
 const TASK_ROWS: usize = 8 * TILE_MAX;
@@ -49,7 +51,12 @@ pub(crate) fn attention_with(
     input.check();
     let s = input.shape;
     let row = s.n_heads * s.head_width;
-    assert!(out.len() == s.n_queries * row, "out has {} elements for {} rows of {row}", out.len(), s.n_queries);
+    assert!(
+        out.len() == s.n_queries * row,
+        "out has {} elements for {} rows of {row}",
+        out.len(),
+        s.n_queries
+    );
     assert!(
         lse.len() == s.n_heads * s.n_queries,
         "lse has {} elements for {} heads of {} queries",
@@ -57,19 +64,33 @@ pub(crate) fn attention_with(
         s.n_heads,
         s.n_queries
     );
-    let rows_per_task = if observer.is_some() { s.n_queries.max(1) } else { TASK_ROWS };
+    let rows_per_task = if observer.is_some() {
+        s.n_queries.max(1)
+    } else {
+        TASK_ROWS
+    };
     let tasks_per_head = s.n_queries.div_ceil(rows_per_task).max(1);
     let call = Call {
         isa,
         input,
         packs: Packs::new(input, tasks_per_head),
-        out: Out { out: out.as_mut_ptr(), lse: lse.as_mut_ptr() },
+        out: Out {
+            out: out.as_mut_ptr(),
+            lse: lse.as_mut_ptr(),
+        },
     };
-    (0..s.n_heads * tasks_per_head).into_par_iter().for_each(|task| {
-        let (head, part) = (task / tasks_per_head, task % tasks_per_head);
-        let first = part * rows_per_task;
-        call.run(head, first, (first + rows_per_task).min(s.n_queries), observer);
-    });
+    (0..s.n_heads * tasks_per_head)
+        .into_par_iter()
+        .for_each(|task| {
+            let (head, part) = (task / tasks_per_head, task % tasks_per_head);
+            let first = part * rows_per_task;
+            call.run(
+                head,
+                first,
+                (first + rows_per_task).min(s.n_queries),
+                observer,
+            );
+        });
 }
 
 /// Output pointers shared by the tasks.
@@ -137,13 +158,26 @@ impl Call<'_> {
                     max: [0.0; TILE_MAX],
                 }
             };
-            let strip = watch.as_mut().map(|(_, _, buffer)| Strip { ptr: buffer.as_mut_ptr(), stride });
+            let strip = watch.as_mut().map(|(_, _, buffer)| Strip {
+                ptr: buffer.as_mut_ptr(),
+                stride,
+            });
             run_tile(self.isa, &task, at, rows, &mut scratch, strip, &mut to);
             if let Some((_, sink, buffer)) = &mut watch {
                 // SAFETY: just written by this task, which is the only one to touch it.
                 let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
                 let (raw, max) = (&buffer.as_slice()[..rows * stride], &to.max[..rows]);
-                sink.rows(&ScoreRows::of_tile(&s, head, at, stride, raw, max, lse, input.key_valid, bias));
+                sink.rows(&ScoreRows::of_tile(
+                    &s,
+                    head,
+                    at,
+                    stride,
+                    raw,
+                    max,
+                    lse,
+                    input.key_valid,
+                    bias,
+                ));
             }
         }
         if let Some((observer, sink, _)) = watch {
@@ -155,7 +189,10 @@ impl Call<'_> {
 }
 
 fn rows_of(heads: &Heads<'_>, head: usize) -> Rows {
-    Rows { ptr: heads.data[heads.offset + head * heads.head_stride..].as_ptr(), stride: heads.row_stride }
+    Rows {
+        ptr: heads.data[heads.offset + head * heads.head_stride..].as_ptr(),
+        stride: heads.row_stride,
+    }
 }
 
 /// Rows of a full tile: three vectors.
@@ -213,10 +250,21 @@ fn sized_tile<S: Lanes>(
 /// Bias by distance unrolled to a table by signed difference query - key, so that the kernel reads one vector per key
 /// whatever the sign. Covers rows `first .. end`, rounded up to whole tiles, against all keys they can touch. Entries that
 /// only hidden pairs and lanes without a row read are 0.
-fn difference_table(s: &AttentionShape, bias: HeadBias<'_>, first: usize, end: usize) -> Option<(Vec<f32>, usize)> {
-    let HeadBias::ByDistance(values) = bias else { return None };
+fn difference_table(
+    s: &AttentionShape,
+    bias: HeadBias<'_>,
+    first: usize,
+    end: usize,
+) -> Option<(Vec<f32>, usize)> {
+    let HeadBias::ByDistance(values) = bias else {
+        return None;
+    };
     // Queries reach `n_keys` or one tile ahead of themselves, and back to key 0.
-    let zero = if s.causal { 2 * TILE_MAX + KEY_BLOCK } else { s.n_keys + TILE_MAX };
+    let zero = if s.causal {
+        2 * TILE_MAX + KEY_BLOCK
+    } else {
+        s.n_keys + TILE_MAX
+    };
     let back = s.query_offset + end.max(first + 1) - 1;
     let mut table = vec![0.0; zero + back + 1 + 2 * TILE_MAX];
     for (distance, &b) in values.iter().enumerate().take(back + 1) {
@@ -253,11 +301,17 @@ impl Packed {
             }
             to
         };
-        Self { k: pack(&input.k), v: pack(&input.v) }
+        Self {
+            k: pack(&input.k),
+            v: pack(&input.v),
+        }
     }
 
     fn rows(&self, s: &AttentionShape) -> (Rows, Rows) {
-        let rows = |data: &[f32]| Rows { ptr: data.as_ptr(), stride: s.head_width };
+        let rows = |data: &[f32]| Rows {
+            ptr: data.as_ptr(),
+            stride: s.head_width,
+        };
         (rows(&self.k), rows(&self.v))
     }
 }
@@ -275,7 +329,8 @@ impl Packs {
         let contiguous = |heads: &Heads<'_>| heads.row_stride == s.head_width;
         let padding = input.key_valid.is_some_and(|valid| valid.contains(&false));
         // A few queries read each key only once: copying would cost more than it saves.
-        let needed = padding || (s.n_queries > TILE_MAX && !(contiguous(&input.k) && contiguous(&input.v)));
+        let needed =
+            padding || (s.n_queries > TILE_MAX && !(contiguous(&input.k) && contiguous(&input.v)));
         let n = if needed { s.n_kv_heads } else { 0 };
         let tasks = tasks_per_head * (s.n_heads / s.n_kv_heads);
         Self {
@@ -285,15 +340,24 @@ impl Packs {
     }
 
     fn take(&self, input: &AttentionInput<'_>, kv_head: usize) -> Option<Arc<Packed>> {
-        let mut cell = self.cells.get(kv_head)?.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(cell.get_or_insert_with(|| Arc::new(Packed::new(input, kv_head))).clone())
+        let mut cell = self
+            .cells
+            .get(kv_head)?
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Some(
+            cell.get_or_insert_with(|| Arc::new(Packed::new(input, kv_head)))
+                .clone(),
+        )
     }
 
     fn release(&self, kv_head: usize) {
         if let Some(left) = self.tasks_left.get(kv_head)
             && left.fetch_sub(1, Ordering::AcqRel) == 1
         {
-            *self.cells[kv_head].lock().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.cells[kv_head]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 }

@@ -1,13 +1,6 @@
 //! What attention is given: shapes, strided heads, and a bias in linear memory.
 
-/// Whether a soft cap wraps the score alone or the score with its bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CapOrder {
-    /// `cap * tanh(score / cap) + bias`
-    BeforeBias,
-    /// `cap * tanh((score + bias) / cap)`
-    AfterBias,
-}
+pub use numerics::CapOrder;
 
 /// Rows of several heads in one slice: element (token `t`, head `h`, channel `c`) lies at
 /// `offset + t * row_stride + h * head_stride + c`.

@@ -14,6 +14,7 @@
 //! nor how the queries are split into calls, nor the number of threads changes it by a bit.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod emulated;
 pub mod exp;
 mod forward;
 mod input;

@@ -26,19 +26,12 @@ pub fn attention(input: &AttentionInput<'_>) -> (Vec<f64>, Vec<f64>) {
 pub fn scores(input: &AttentionInput<'_>, head: usize, row: usize) -> Vec<f64> {
     let s = input.shape;
     let bias = input.bias.head(head, s.n_heads);
-    let q = input.q.row(row, head, s.head_width);
     (0..s.visible_keys(row))
         .map(|key| {
             if input.key_valid.is_some_and(|valid| !valid[key]) {
                 return f64::NEG_INFINITY;
             }
-            let k = input.k.row(key, s.kv_head(head), s.head_width);
-            let dot: f64 = q
-                .iter()
-                .zip(k)
-                .map(|(&a, &b)| f64::from(a) * f64::from(b))
-                .sum();
-            let raw = dot * f64::from(s.scale);
+            let raw = dot(input, head, row, key) * f64::from(s.scale);
             let b = f64::from(bias.at(s.query_offset + row, key));
             match s.soft_cap {
                 None => raw + b,
@@ -53,6 +46,17 @@ pub fn scores(input: &AttentionInput<'_>, head: usize, row: usize) -> Vec<f64> {
             }
         })
         .collect()
+}
+
+/// `q . k`, not scaled, of query `row` and key `key`.
+pub fn dot(input: &AttentionInput<'_>, head: usize, row: usize, key: usize) -> f64 {
+    let s = input.shape;
+    let q = input.q.row(row, head, s.head_width);
+    let k = input.k.row(key, s.kv_head(head), s.head_width);
+    q.iter()
+        .zip(k)
+        .map(|(&a, &b)| f64::from(a) * f64::from(b))
+        .sum()
 }
 
 /// Softmax of `scores` times the values into `out`; returns the log of the sum of exponentials.

@@ -17,7 +17,10 @@
 //! Weights are kept multiplied by [`LIFT`]. Without it the weights between 2^-126 and 2^-149 are subnormal and every
 //! multiply-add with one takes a microcode assist (six times slower overall on a steep head); with it none is, and the
 //! factor cancels in the quotient.
-#![allow(unsafe_code, reason = "raw loads in the inner loops; each block states why it is sound")]
+#![allow(
+    unsafe_code,
+    reason = "raw loads in the inner loops; each block states why it is sound"
+)]
 
 use crate::exp::{exp_lifted, soft_cap};
 use crate::input::CapOrder;
@@ -177,7 +180,11 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     let mut l = [zero; NV];
 
     let first_query = task.query_offset + first_row;
-    let n_keys = if task.causal { (first_query + rows).min(task.n_keys) } else { task.n_keys };
+    let n_keys = if task.causal {
+        (first_query + rows).min(task.n_keys)
+    } else {
+        task.n_keys
+    };
     for b in (0..n_keys.div_ceil(KEY_BLOCK)).rev() {
         let j0 = b * KEY_BLOCK;
         let nk = (n_keys - j0).min(KEY_BLOCK);
@@ -190,7 +197,14 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             }
         }
         let diagonal = task.causal && j0 + nk > first_query + 1;
-        let block = Block { task, first_query, j0, nk, diagonal, padded };
+        let block = Block {
+            task,
+            first_query,
+            j0,
+            nk,
+            diagonal,
+            padded,
+        };
         let mut mx = m;
         // SAFETY: keys `j0 .. j0 + nk` exist, the scratch holds a block, the strip `j0 + KEY_BLOCK` columns of a tile.
         unsafe {
@@ -239,11 +253,27 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             } else {
                 let mut c = 0;
                 while c + R <= width {
-                    weighted_values::<S, R, NV>(s, v0.add(c), task.v.stride, sp, nk, ot.add(c * tile), &alpha);
+                    weighted_values::<S, R, NV>(
+                        s,
+                        v0.add(c),
+                        task.v.stride,
+                        sp,
+                        nk,
+                        ot.add(c * tile),
+                        &alpha,
+                    );
                     c += R;
                 }
                 while c < width {
-                    weighted_values::<S, 1, NV>(s, v0.add(c), task.v.stride, sp, nk, ot.add(c * tile), &alpha);
+                    weighted_values::<S, 1, NV>(
+                        s,
+                        v0.add(c),
+                        task.v.stride,
+                        sp,
+                        nk,
+                        ot.add(c * tile),
+                        &alpha,
+                    );
                     c += 1;
                 }
             }
@@ -280,7 +310,11 @@ unsafe fn pack_queries<S: Lanes, const NV: usize>(
             }
             while c < task.width {
                 for r in v * w..(v + 1) * w {
-                    let x = if r < rows { *task.q.ptr.add((first_row + r) * task.q.stride + c) } else { 0.0 };
+                    let x = if r < rows {
+                        *task.q.ptr.add((first_row + r) * task.q.stride + c)
+                    } else {
+                        0.0
+                    };
                     *qt.add(c * tile + r) = x;
                 }
                 c += 1;
@@ -335,7 +369,10 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
     unsafe {
         let k = task.k.ptr.add((block.j0 + j) * stride);
         // Needed soon: the next rows of this block, and the values of these keys.
-        let (next_k, v) = (k.wrapping_add(R * stride), task.v.ptr.add((block.j0 + j) * task.v.stride));
+        let (next_k, v) = (
+            k.wrapping_add(R * stride),
+            task.v.ptr.add((block.j0 + j) * task.v.stride),
+        );
         let mut acc = [[s.splat(0.0); NV]; R];
         let mut c = 0;
         while c + 2 <= task.width {
@@ -425,7 +462,11 @@ unsafe fn finish_scores<S: Lanes, const NV: usize>(
         if let Some(valid) = task.key_valid
             && block.padded
         {
-            for (j, _) in valid[block.j0..block.j0 + block.nk].iter().enumerate().filter(|(_, ok)| !**ok) {
+            for (j, _) in valid[block.j0..block.j0 + block.nk]
+                .iter()
+                .enumerate()
+                .filter(|(_, ok)| !**ok)
+            {
                 for v in 0..NV {
                     s.store(sp.add(j * tile + v * w), minus_inf);
                 }
@@ -470,7 +511,9 @@ unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
 /// holds them exactly.
 #[inline(always)]
 fn visible<S: Lanes>(s: S, block: &Block<'_, '_>, j: usize, v: usize) -> S::M {
-    const IOTA: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+    const IOTA: [f32; 16] = [
+        0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.,
+    ];
     // SAFETY: no vector is wider than 16.
     let lane = unsafe { s.load(IOTA.as_ptr()) };
     let key_from_lane0 = (block.j0 + j) as i64 - (block.first_query + v * S::WIDTH) as i64;
@@ -578,7 +621,13 @@ unsafe fn weighted_values_masked<S: Lanes, const NV: usize>(
 /// # Safety
 /// `v` is valid for them.
 #[inline(always)]
-unsafe fn is_finite<S: Lanes>(s: S, v: *const f32, stride: usize, rows: usize, width: usize) -> bool {
+unsafe fn is_finite<S: Lanes>(
+    s: S,
+    v: *const f32,
+    stride: usize,
+    rows: usize,
+    width: usize,
+) -> bool {
     // 0 * x is 0 for finite x and NaN otherwise; NaN sticks in a sum.
     let zero = s.splat(0.0);
     let mut sum = zero;
@@ -651,7 +700,11 @@ unsafe fn write_out<S: Lanes, const NV: usize>(
         }
         for r in 0..rows {
             let (max, sum) = (f64::from(to.max[r]), f64::from(sums[r]));
-            *to.lse.add(r) = if sum <= 0.0 { f32::NEG_INFINITY } else { (max + sum.ln() - LIFT_LN) as f32 };
+            *to.lse.add(r) = if sum <= 0.0 {
+                f32::NEG_INFINITY
+            } else {
+                (max + sum.ln() - LIFT_LN) as f32
+            };
         }
     }
 }

@@ -5,7 +5,10 @@
 //! anywhere else they would still be right, only slow.
 //!
 //! Arithmetic is the same on every instruction set that has a fused multiply-add: same operations, same order, same bits.
-#![allow(unsafe_code, reason = "SIMD intrinsics; each block states why it is sound")]
+#![allow(
+    unsafe_code,
+    reason = "SIMD intrinsics; each block states why it is sound"
+)]
 
 mod portable;
 #[cfg(target_arch = "x86_64")]
@@ -60,7 +63,13 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// Both blocks are valid for their `WIDTH` rows of `WIDTH` f32, and do not overlap.
     #[inline(always)]
-    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
         for r in 0..Self::WIDTH {
             for c in 0..Self::WIDTH {
                 // SAFETY: inside the two blocks, by the caller's promise.
@@ -83,7 +92,9 @@ pub(crate) enum Isa {
 impl Isa {
     /// The fastest one this processor runs. The standard library caches the answer.
     pub(crate) fn detect() -> Self {
-        *Self::available().first().expect("the portable kernel is always there")
+        *Self::available()
+            .first()
+            .expect("the portable kernel is always there")
     }
 
     /// All that this processor runs, fastest first.
@@ -91,7 +102,8 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let avx512 = avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+            let avx512 =
+                avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
             let all = &[Self::Avx512, Self::Avx2, Self::Portable];
             return if avx512 {
                 all

@@ -22,7 +22,11 @@ fn map(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
 /// Fused where the target has the instruction at compile time. Elsewhere `mul_add` would be a slow library call.
 #[inline(always)]
 fn fused(a: f32, b: f32, c: f32) -> f32 {
-    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
+    if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
+        a.mul_add(b, c)
+    } else {
+        a * b + c
+    }
 }
 
 /// `2^n` for integral `n` in [-126, 127].

@@ -104,7 +104,13 @@ impl Lanes for Avx512 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
     #[inline(always)]
-    unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize) {
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
         unsafe {
             let mut r = [_mm512_setzero_ps(); 16];
             for (i, x) in r.iter_mut().enumerate() {
