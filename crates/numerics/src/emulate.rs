@@ -107,32 +107,13 @@ pub fn emulate_row_with(
     }
 }
 
-/// `exp` of a difference of entries, by the plan's rule.
-fn plan_exp(plan: &PrecisionPlan, entry: f64, reference: f64) -> f64 {
-    if entry == f64::NEG_INFINITY {
-        return 0.0;
-    }
-    let difference = if plan.idealised {
-        entry - reference - plan.max_offset
-    } else {
-        let f32 = |x: f64| Format::F32.round(x);
-        f32(f32(entry - reference) - f32(plan.max_offset))
-    };
-    if difference < plan.exp.zero_below {
-        return 0.0;
-    }
-    plan.exp
-        .format
-        .round_with(difference.exp(), plan.exp.underflow)
-}
-
 fn whole_row(
     plan: &PrecisionPlan,
     scores: Vec<f64>,
     max: f64,
     criterion: Criterion,
 ) -> EmulatedRow {
-    let numerators: Vec<f64> = scores.iter().map(|s| plan_exp(plan, *s, max)).collect();
+    let numerators: Vec<f64> = scores.iter().map(|s| plan.numerator(max, *s)).collect();
     let sum = plan.accumulator.round(numerators.iter().sum());
     let cast = |x: f64| plan.probability.round_with(x, plan.probability_underflow);
     let normalised = |quotient: Format| -> Vec<f64> {
@@ -204,7 +185,7 @@ fn streamed(
             running = block_max;
         }
         for key in keys {
-            let numerator = plan_exp(plan, scores[key], running);
+            let numerator = plan.numerator(running, scores[key]);
             numerators[key] = numerator;
             weights[key] = plan
                 .probability

@@ -9,9 +9,11 @@
 )]
 
 pub mod bias;
+pub mod collapse;
 pub mod convention;
 pub mod emulate;
 pub mod format;
+pub mod horizon;
 pub mod known;
 pub mod plan;
 pub mod reference;
@@ -19,11 +21,13 @@ pub mod slopes;
 pub mod threshold;
 
 pub use bias::{BiasFunction, BiasShape, CapOrder, Remedy, RemedyError, SoftCap};
+pub use collapse::{Collapse, collapse};
 pub use convention::{
     BiasConvention, BiasForm, BiasStorage, Family, KeyOrigin, ScaleOrder, SlopeStorage,
 };
 pub use emulate::{EmulatedRow, RowInput, emulate_row, emulate_row_with};
 pub use format::{Format, Underflow};
+pub use horizon::{HeadHorizon, HorizonError, HorizonInput, horizon};
 pub use known::{KnownModel, known_model, known_models};
 pub use plan::{
     BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName,

@@ -154,3 +154,34 @@ impl PrecisionPlan {
         quotient_zero.min(exp_zero)
     }
 }
+
+impl PrecisionPlan {
+    /// Reference maximum minus entry, in nats, as the plan computes it: rounded to f32 unless the plan is idealised. The offset
+    /// is in the thresholds, not in the gap.
+    pub fn rounded_gap(&self, max: f64, entry: f64) -> f64 {
+        if self.idealised {
+            return max - entry;
+        }
+        let f32 = |x: f64| Format::F32.round(x);
+        f32(f32(max - entry) + f32(self.max_offset)) - self.max_offset
+    }
+
+    /// The numerator of an entry against a reference maximum, by the plan's rule and in its format.
+    pub fn numerator(&self, max: f64, entry: f64) -> f64 {
+        if entry == f64::NEG_INFINITY {
+            return 0.0;
+        }
+        let difference = if self.idealised {
+            entry - max - self.max_offset
+        } else {
+            let f32 = |x: f64| Format::F32.round(x);
+            f32(f32(entry - max) - f32(self.max_offset))
+        };
+        if difference < self.exp.zero_below {
+            return 0.0;
+        }
+        self.exp
+            .format
+            .round_with(difference.exp(), self.exp.underflow)
+    }
+}

@@ -1,0 +1,341 @@
+//! Entries that depend on the distance only, with the row's own maximum (the diagonal's entry) as reference.
+
+use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX};
+
+/// First whole number from 0 at which a monotone predicate holds; `None` if it does not hold for any `f64`. Beyond 2^53, where
+/// not every whole number is an `f64`, the first representable one.
+pub(crate) fn first_whole(holds: impl Fn(f64) -> bool) -> Option<f64> {
+    if holds(0.0) {
+        return Some(0.0);
+    }
+    let (mut below, mut above) = (0.0_f64, 1.0_f64);
+    while !holds(above) {
+        below = above;
+        above *= 2.0;
+        if !above.is_finite() {
+            return None;
+        }
+    }
+    loop {
+        let middle = (below + (above - below) / 2.0).floor();
+        if middle <= below || middle >= above {
+            return Some(above);
+        }
+        if holds(middle) {
+            above = middle;
+        } else {
+            below = middle;
+        }
+    }
+}
+
+/// `1 + 2 + ... + n`, for `n = top - first + 1` rows that see `1 .. n` blind keys each; 0 if `first > top`.
+fn triangle(first_blind: f64, first_row: u64, rows_end: u64) -> u128 {
+    // sum over i in [first_row, rows_end) of max(0, i - D + 1), with D a whole number.
+    if first_blind >= rows_end as f64 {
+        return 0;
+    }
+    let first = first_blind as u64;
+    let upto = |rows: u64| -> u128 {
+        // Rows D .. rows contribute 1 ..= rows - D.
+        let n = u128::from(rows.saturating_sub(first));
+        n * (n + 1) / 2
+    };
+    upto(rows_end) - upto(first_row)
+}
+
+/// The first blind distance in rows whose sum has the logarithm `ln_sum`.
+fn first_blind(question: &HeadQuestion<'_>, diagonal: f64, ln_sum: f64) -> Option<f64> {
+    let threshold = question.zero_gap(ln_sum);
+    first_whole(|d| question.gap(diagonal, question.entry_at_distance(d)) > threshold)
+}
+
+pub(super) fn count(question: &HeadQuestion<'_>) -> Result<Counts, HorizonError> {
+    let diagonal = question.entry_at_distance(0.0);
+    if !question.plan.uses_row_sum(question.criterion) {
+        let first = first_blind(question, diagonal, 0.0);
+        return Ok(from_one_distance(question, first));
+    }
+    if question.causal {
+        causal_with_sum(question, diagonal)
+    } else {
+        both_sides_with_sum(question, diagonal)
+    }
+}
+
+/// Every row has the same first blind distance.
+fn from_one_distance(question: &HeadQuestion<'_>, first: Option<f64>) -> Counts {
+    let length = question.length;
+    let distance = first.unwrap_or(f64::INFINITY);
+    let one_side = triangle(distance, 0, length);
+    let blind_last_row = blind_in_row(distance, length - 1);
+    Counts {
+        first_blind: first,
+        last_visible: visible_in_row(distance, length - 1),
+        blind_pairs: if question.causal {
+            one_side
+        } else {
+            2 * one_side
+        },
+        blind_last_row,
+        nan_rows: 0,
+        ln_sum_last: 0.0,
+    }
+}
+
+/// Keys at distances `first ..= row`.
+fn blind_in_row(first: f64, row: u64) -> u64 {
+    if first > row as f64 {
+        0
+    } else {
+        row + 1 - first as u64
+    }
+}
+
+fn visible_in_row(first: f64, row: u64) -> Option<u64> {
+    if first > row as f64 {
+        Some(row)
+    } else {
+        (first as u64).checked_sub(1)
+    }
+}
+
+/// A row's sum, one key at a time, and the first blind distance that goes with it (which only shrinks as the sum grows).
+struct GrowingSum<'a> {
+    question: &'a HeadQuestion<'a>,
+    diagonal: f64,
+    sum: f64,
+    first: f64,
+    /// Whether adding keys has stopped to change the sum.
+    settled: bool,
+}
+
+impl<'a> GrowingSum<'a> {
+    fn new(question: &'a HeadQuestion<'a>, diagonal: f64) -> Self {
+        GrowingSum {
+            question,
+            diagonal,
+            sum: 0.0,
+            first: first_blind(question, diagonal, 0.0).unwrap_or(f64::INFINITY),
+            settled: false,
+        }
+    }
+
+    fn add(&mut self, distance: u64) {
+        let numerator = self.term(distance);
+        let grown = self.sum + numerator;
+        // Monotone terms: once one is lost, all later ones are.
+        self.settled = grown == self.sum;
+        self.sum = grown;
+    }
+
+    fn term(&self, distance: u64) -> f64 {
+        let entry = self.question.entry_at_distance(distance as f64);
+        self.question.plan.numerator(self.diagonal, entry)
+    }
+
+    /// First blind distance for a row of the given sum.
+    fn first_for(&self, sum: f64, start: f64) -> f64 {
+        let question = self.question;
+        let threshold = question.zero_gap(sum.ln());
+        let blind = |d: f64| question.gap(self.diagonal, question.entry_at_distance(d)) > threshold;
+        if start.is_finite() {
+            if start == 0.0 || !blind(start - 1.0) {
+                return start;
+            }
+        } else if !blind(1e300) {
+            return start;
+        }
+        first_whole(blind).unwrap_or(f64::INFINITY)
+    }
+}
+
+fn causal_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Counts, HorizonError> {
+    let length = question.length;
+    let mut growing = GrowingSum::new(question, diagonal);
+    let mut blind_pairs = 0_u128;
+    let mut last_visible = None;
+    let mut row = 0;
+    while row < length && !growing.settled {
+        if row >= ROWS_MAX {
+            return Err(
+                question.rows_error("the sums of rows still grow, so rows are stepped through")
+            );
+        }
+        growing.add(row);
+        growing.first = growing.first_for(growing.sum, growing.first);
+        blind_pairs += u128::from(blind_in_row(growing.first, row));
+        last_visible = last_visible.max(visible_in_row(growing.first, row));
+        row += 1;
+    }
+    let ln_sum_last = growing.sum.ln();
+    blind_pairs += triangle(growing.first, row, length);
+    last_visible = last_visible.max(visible_in_row(growing.first, length - 1));
+    let blind_last_row = blind_in_row(growing.first, length - 1);
+    // No blind pair yet: follow the sum until a row has one.
+    let mut longer = row;
+    while !growing.settled && growing.first > (longer.max(1) - 1) as f64 && longer < ROWS_MAX {
+        growing.add(longer);
+        growing.first = growing.first_for(growing.sum, growing.first);
+        longer += 1;
+    }
+    let known = growing.settled || growing.first <= (longer.max(1) - 1) as f64;
+    Ok(Counts {
+        first_blind: Some(growing.first).filter(|first| known && first.is_finite()),
+        last_visible,
+        blind_pairs,
+        blind_last_row,
+        nan_rows: 0,
+        ln_sum_last,
+    })
+}
+
+/// Row `i` has the distances `0 ..= i` before it and `1 ..= length - 1 - i` after it.
+fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Counts, HorizonError> {
+    let length = question.length;
+    let mut growing = GrowingSum::new(question, diagonal);
+    // prefix[n] = sum over distances 0 ..= n, as far as it changes.
+    let mut prefix = Vec::new();
+    while (prefix.len() as u64) < length && !growing.settled {
+        if prefix.len() as u64 >= ROWS_MAX {
+            return Err(
+                question.rows_error("the sums of rows still grow, so rows are stepped through")
+            );
+        }
+        growing.add(prefix.len() as u64);
+        prefix.push(growing.sum);
+    }
+    let settled_at = prefix.len() as u64 - 1;
+    let one_side = |n: u64| prefix[n.min(settled_at) as usize];
+    let own = prefix[0];
+    let row_sum = |row: u64| one_side(row) + one_side(length - 1 - row) - own;
+    let (mut blind_pairs, mut last_visible) = (0_u128, None);
+    let mut first = growing.first;
+    let mut least = first;
+    let mut row = 0;
+    let half = length.div_ceil(2);
+    let mut ln_sum_last = 0.0;
+    let mut blind_last_row = 0;
+    while row < half && row <= settled_at {
+        let mirrored = length - 1 - row;
+        // Sums grow towards the middle, so the first blind distance shrinks.
+        first = growing.first_for(row_sum(row), first);
+        least = least.min(first);
+        let blind = blind_in_row(first, row) + blind_in_row(first, mirrored);
+        let copies = if row == mirrored { 1 } else { 2 };
+        blind_pairs += u128::from(blind) * copies;
+        last_visible = last_visible.max(visible_in_row(first, mirrored));
+        if row == 0 {
+            ln_sum_last = row_sum(0).ln();
+            blind_last_row = blind_in_row(first, length - 1);
+        }
+        row += 1;
+    }
+    if row < length - row {
+        // All rows left share one sum; both sides count the same by symmetry.
+        blind_pairs += 2 * triangle(first, row, length - row);
+        last_visible = last_visible.max(visible_in_row(first, length - 1 - row));
+    }
+    let seen = blind_pairs > 0;
+    let first_blind = if seen {
+        smallest_blind(question, &growing, row_sum, half, settled_at)
+    } else {
+        first_of_longer(&mut growing, least, prefix.len() as u64)
+    };
+    Ok(Counts {
+        first_blind,
+        last_visible,
+        blind_pairs,
+        blind_last_row,
+        nan_rows: 0,
+        ln_sum_last,
+    })
+}
+
+/// The smallest blind distance that really occurs: a middle row has a smaller first blind distance, but also fewer far keys.
+fn smallest_blind(
+    question: &HeadQuestion<'_>,
+    growing: &GrowingSum<'_>,
+    row_sum: impl Fn(u64) -> f64,
+    half: u64,
+    settled_at: u64,
+) -> Option<f64> {
+    let mut first = growing.first;
+    let mut smallest = None;
+    for row in 0..half.min(settled_at + 2) {
+        first = growing.first_for(row_sum(row), first);
+        if first <= (question.length - 1 - row) as f64 {
+            smallest = Some(first);
+        }
+    }
+    smallest
+}
+
+/// What a long enough sequence would show: a middle row's sum has every distance twice.
+fn first_of_longer(growing: &mut GrowingSum<'_>, start: f64, from: u64) -> Option<f64> {
+    let mut distance = from;
+    while !growing.settled && distance < ROWS_MAX {
+        growing.add(distance);
+        distance += 1;
+    }
+    if !growing.settled {
+        return None;
+    }
+    let own = growing.term(0);
+    let first = growing.first_for(2.0 * growing.sum - own, start);
+    Some(first).filter(|first| first.is_finite())
+}
+
+/// What [`super::Counts::first_blind`] would be were the bias stored relative to the query: for key-position plans whose sequence is
+/// too short to have a blind pair.
+pub(super) fn first_beyond(question: &HeadQuestion<'_>) -> Option<f64> {
+    let plan = question
+        .plan
+        .clone()
+        .with_bias_form(crate::convention::BiasForm::Relative);
+    let relative = HeadQuestion {
+        plan: &plan,
+        spec: question.spec,
+        criterion: question.criterion,
+        length: question.length,
+        causal: question.causal,
+    };
+    count(&relative)
+        .ok()?
+        .first_blind
+        .filter(|first| *first >= question.length as f64)
+}
+
+/// `1 - x / length` with `x` the real distance at which the exact bias reaches the plan's zero gap; `None` for a bias that is
+/// not monotone.
+pub(super) fn continuous_share(question: &HeadQuestion<'_>, ln_sum: f64) -> Option<f64> {
+    if ln_sum.is_nan() {
+        return None;
+    }
+    let slope = question
+        .plan
+        .effective_slope(question.spec.slope, question.spec.scale);
+    let entry = |d: f64| {
+        question
+            .spec
+            .bias
+            .combine(question.spec.head, slope, 0.0, d)
+    };
+    let diagonal = entry(0.0);
+    let threshold = question.zero_gap(ln_sum);
+    let blind = |d: f64| diagonal - entry(d) > threshold;
+    let length = question.length as f64;
+    if !blind(length) {
+        return Some(0.0);
+    }
+    let (mut below, mut above) = (0.0, length);
+    for _ in 0..100 {
+        let middle = below + (above - below) / 2.0;
+        if blind(middle) {
+            above = middle;
+        } else {
+            below = middle;
+        }
+    }
+    Some(1.0 - above / length)
+}
