@@ -5,6 +5,16 @@
 //! module. No attention matrix is ever kept, and the result does not depend on the number of threads: each head is
 //! observed by one sink, in ascending query order.
 
+mod advantage;
+mod collector;
+mod distance;
+mod head;
+mod own;
+mod plan;
+mod row;
+mod scan;
+mod table;
 mod types;
 
+pub use collector::{EvidenceCollector, EvidenceOptions};
 pub use types::{ContentAdvantage, Evidence, HeadEvidence, PlanEvidence, distance_edges};

@@ -3,10 +3,10 @@
 /// Everything measured on one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
-    /// Tokens of the longest sequence that was seen.
+    /// Most tokens a sequence may have had: the length the collector was made for.
     pub length: usize,
-    /// Sequences that were seen (a batch of two counts twice).
-    pub sequences: usize,
+    /// Forward calls that were observed: one a sequence, or one a chunk of a sequence read in chunks.
+    pub calls: usize,
     /// `false` for encoders: distances are then `abs(i - j)` and every valid key is a pair.
     pub causal: bool,
     /// Edges of the distance bins, `0, 1, 2, 4, 8, ..., length`: bin `b` holds distances `edges[b]..edges[b + 1]`.
@@ -41,6 +41,8 @@ pub struct HeadEvidence {
     pub effective_slope: f64,
     /// Query rows with at least one pair.
     pub rows: u64,
+    /// Rows left out of everything below because a score in them was NaN or infinite.
+    pub non_finite_rows: u64,
     /// Pairs inside the mask: `T (T + 1) / 2` for one causal sequence of `T` tokens without padding.
     pub pairs: u64,
     /// Pairs by distance bin (see [`Evidence::edges`]).
@@ -97,10 +99,10 @@ pub struct PlanEvidence {
     pub pairs: u64,
     /// Pairs whose weight is exactly zero by the plan's own rule.
     pub blind_pairs: u64,
-    /// Pairs whose numerator `exp(s - max)` is zero.
+    /// Pairs whose bare numerator `exp(s - max)` is zero in the format of the plan's exponential, `max` the row's own.
     pub blind_numerator: u64,
-    /// Pairs whose cast weight `exp(s - max) / sum` is zero; equals `blind_numerator` where the plan never divides before a
-    /// cast. At least `blind_numerator`.
+    /// Pairs whose normalised weight `exp(s - max) / sum` is zero in the plan's probability format, whether or not the plan
+    /// normalises before that cast.
     pub blind_weight: u64,
     /// Blind pairs by distance bin (see [`Evidence::edges`]).
     pub blind_by_distance: Vec<u64>,
@@ -108,9 +110,12 @@ pub struct PlanEvidence {
     pub first_blind_distance: Option<u64>,
     /// Largest distance at which a pair that is not blind was seen.
     pub last_visible_distance: Option<u64>,
-    /// Pairs whose gap was within the rounding of the row sum of the plan's weight threshold: the count may differ by this
-    /// many from a runtime that adds the sum in another order.
+    /// Pairs whose gap was so near the threshold (`2^-16` nats, or what the rounding of the row's sum moves it by) that a
+    /// runtime which adds or exponentiates in another order may decide otherwise.
     pub undecided_pairs: u64,
+    /// Rows whose scores overflow under this plan, so that the runtime's weights are NaN: none of their pairs is counted
+    /// as blind.
+    pub non_finite_rows: u64,
 }
 
 impl PlanEvidence {

@@ -1,0 +1,237 @@
+//! How far content ever raised a distant score.
+
+use numerics::BiasFunction;
+
+use crate::evidence::row::{Chunk, Row};
+use crate::evidence::scan::min_max;
+use crate::evidence::types::ContentAdvantage;
+
+/// Keys that count as recent: the query itself and the 19 before it (and, in encoders, the 19 after it).
+const RECENT: usize = 20;
+
+/// Rows whose pairs enter the percentiles, at least, in longer texts: 2048 rows of 2048 keys or more are over two million
+/// pairs, which put the sampling error of a 99th percentile far below one bin.
+const SAMPLED_ROWS: usize = 2048;
+
+/// Width of a histogram bin, nats.
+const RESOLUTION: f64 = 1.0 / 32.0;
+
+/// Advantages beyond this, nats, are clamped into the last bin; a percentile there is not reported.
+const RANGE: f64 = 256.0;
+
+const BINS: usize = (2.0 * RANGE / RESOLUTION) as usize;
+
+/// A histogram of advantages. Memory does not depend on the length.
+#[derive(Clone, Debug)]
+struct Histogram {
+    bins: Vec<u64>,
+}
+
+impl Histogram {
+    fn new() -> Self {
+        Self { bins: vec![0; BINS] }
+    }
+
+    fn add(&mut self, scores: &[f32], over: f32) {
+        const PER_NAT: f32 = (1.0 / RESOLUTION) as f32;
+        for &score in scores {
+            let position = (score - over + RANGE as f32) * PER_NAT;
+            // A cast saturates, below at 0.
+            let bin = (position as usize).min(BINS - 1);
+            self.bins[bin] += 1;
+        }
+    }
+
+    /// Upper edge of the bin in which the fraction `q` of the pairs is reached.
+    fn quantile(&self, q: f64) -> Option<f64> {
+        let total: u64 = self.bins.iter().sum();
+        let wanted = (q * total as f64).ceil() as u64;
+        let mut seen = 0;
+        let bin = self.bins.iter().position(|&count| {
+            seen += count;
+            seen >= wanted.max(1)
+        })?;
+        (bin > 0 && bin < BINS - 1).then(|| (bin + 1) as f64 * RESOLUTION - RANGE)
+    }
+}
+
+/// Accumulates [`ContentAdvantage`] over rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Advantage {
+    stride: usize,
+    sampled_rows: u64,
+    over_diagonal: Extreme,
+    over_recent: Extreme,
+}
+
+#[derive(Clone, Debug)]
+struct Extreme {
+    largest: f32,
+    histogram: Histogram,
+}
+
+impl Extreme {
+    fn new() -> Self {
+        Self { largest: f32::NEG_INFINITY, histogram: Histogram::new() }
+    }
+
+    fn raise(&mut self, advantage: f32) {
+        if advantage > self.largest {
+            self.largest = advantage;
+        }
+    }
+
+    fn largest(&self) -> Option<f64> {
+        (self.largest > f32::NEG_INFINITY).then(|| f64::from(self.largest))
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.raise(other.largest);
+        for (bin, more) in self.histogram.bins.iter_mut().zip(&other.histogram.bins) {
+            *bin += more;
+        }
+    }
+}
+
+impl Advantage {
+    /// Bytes of the histograms.
+    pub(crate) const BYTES: u64 = 2 * 8 * BINS as u64;
+
+    pub(crate) fn new(length: usize) -> Self {
+        Self {
+            stride: length.div_ceil(SAMPLED_ROWS).max(1),
+            sampled_rows: 0,
+            over_diagonal: Extreme::new(),
+            over_recent: Extreme::new(),
+        }
+    }
+
+    /// Takes one row.
+    pub(crate) fn row(&mut self, row: &Row<'_>) {
+        let query = row.query;
+        // A query that is padding itself has no diagonal to compare with.
+        let Some(diagonal) = row.chunks.iter().rev().find(|chunk| chunk.keys().contains(&query)).map(|_| row.raw[query])
+        else {
+            return;
+        };
+        let near = query.saturating_sub(RECENT - 1)..query + RECENT;
+        // Largest raw score among the recent keys other than the query, and among those further away.
+        let (mut recent, mut far) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+        for chunk in row.chunks {
+            if chunk.end <= near.start || chunk.start >= near.end {
+                far = far.max(chunk.high);
+            } else {
+                let [before, inside, after] = split(chunk, &near);
+                far = far.max(min_max(&row.raw[before]).1).max(min_max(&row.raw[after]).1);
+                for key in inside.filter(|&key| key != query) {
+                    recent = recent.max(row.raw[key]);
+                }
+            }
+        }
+        self.over_diagonal.raise(recent.max(far) - diagonal);
+        self.over_recent.raise(far - recent.max(diagonal));
+        if query.is_multiple_of(self.stride) {
+            self.sample(row, diagonal, recent.max(diagonal), &near);
+        }
+    }
+
+    fn sample(&mut self, row: &Row<'_>, diagonal: f32, recent: f32, near: &std::ops::Range<usize>) {
+        self.sampled_rows += 1;
+        for chunk in row.chunks {
+            let [before, inside, after] = split(chunk, near);
+            for far in [before, after] {
+                self.over_diagonal.histogram.add(&row.raw[far.clone()], diagonal);
+                self.over_recent.histogram.add(&row.raw[far], recent);
+            }
+            for key in inside.filter(|&key| key != row.query) {
+                self.over_diagonal.histogram.add(&row.raw[key..=key], diagonal);
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.sampled_rows += other.sampled_rows;
+        self.over_diagonal.merge(&other.over_diagonal);
+        self.over_recent.merge(&other.over_recent);
+    }
+
+    /// The numbers; `slope` is the effective one, which the horizon needs.
+    pub(crate) fn finish(&self, head: usize, effective_slope: f64, bias: &BiasFunction) -> ContentAdvantage {
+        let largest = self.over_diagonal.largest();
+        let p99 = self.over_diagonal.histogram.quantile(0.99);
+        let horizon = |advantage: Option<f64>| {
+            let advantage = advantage.filter(|&nats| nats > 0.0)?;
+            bias.first_distance_below(head, effective_slope, -advantage)
+        };
+        ContentAdvantage {
+            largest_over_diagonal: largest,
+            p99_over_diagonal: p99,
+            largest_over_recent: self.over_recent.largest(),
+            p99_over_recent: self.over_recent.histogram.quantile(0.99),
+            sampled_rows: self.sampled_rows,
+            resolution: RESOLUTION,
+            effective_horizon: horizon(largest),
+            effective_horizon_p99: horizon(p99),
+        }
+    }
+}
+
+/// The parts of a chunk before, inside and after a range of keys.
+fn split(chunk: &Chunk, range: &std::ops::Range<usize>) -> [std::ops::Range<usize>; 3] {
+    let from = range.start.clamp(chunk.start, chunk.end);
+    let to = range.end.clamp(from, chunk.end);
+    [chunk.start..from, from..to, to..chunk.end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::distance::Offsets;
+    use crate::evidence::row::{assemble, cut};
+
+    #[test]
+    fn advantages_match_a_plain_double_loop() {
+        let n = 90;
+        for causal in [true, false] {
+            let offsets = Offsets::new(n, causal);
+            let mut advantage = Advantage::new(n);
+            let score = |i: usize, j: usize| ((i * 131 + j * 71) % 97) as f32 / 8.0 - 6.0;
+            let (mut diagonal, mut recent) = (Vec::new(), Vec::new());
+            let mut chunks = Vec::new();
+            for i in 0..n {
+                let end = if causal { i + 1 } else { n };
+                let raw: Vec<f32> = (0..end).map(|j| score(i, j)).collect();
+                let pairs = cut(i, &raw, end, &[0..n], 64, &mut chunks);
+                advantage.row(&assemble(offsets, i, &raw, &chunks, pairs));
+                let best = (0..end).filter(|&j| i.abs_diff(j) < 20).map(|j| raw[j]).fold(f32::MIN, f32::max);
+                diagonal.extend((0..end).filter(|&j| j != i).map(|j| raw[j] - raw[i]));
+                recent.extend((0..end).filter(|&j| i.abs_diff(j) >= 20).map(|j| raw[j] - best));
+            }
+            let found = advantage.finish(0, 0.5, &BiasFunction::linear());
+            let largest = |list: &[f32]| list.iter().copied().map(f64::from).reduce(f64::max);
+            assert_eq!(found.largest_over_diagonal, largest(&diagonal));
+            assert_eq!(found.largest_over_recent, largest(&recent));
+            for (list, p99) in [(&mut diagonal, found.p99_over_diagonal), (&mut recent, found.p99_over_recent)] {
+                list.sort_by(f32::total_cmp);
+                let exact = f64::from(list[(list.len() as f64 * 0.99).ceil() as usize - 1]);
+                let p99 = p99.unwrap();
+                assert!(p99 > exact && p99 <= exact + RESOLUTION, "{p99} for {exact}");
+            }
+            assert_eq!(found.sampled_rows, n as u64);
+            let slope_horizon = (found.largest_over_diagonal.unwrap() / 0.5).floor() + 1.0;
+            assert_eq!(found.effective_horizon, Some(slope_horizon));
+        }
+    }
+
+    #[test]
+    fn one_token_has_no_advantage() {
+        let mut advantage = Advantage::new(1);
+        let mut chunks = Vec::new();
+        let pairs = cut(0, &[3.0], 1, &[0..1], 64, &mut chunks);
+        advantage.row(&assemble(Offsets::new(1, true), 0, &[3.0], &chunks, pairs));
+        let found = advantage.finish(0, 0.5, &BiasFunction::linear());
+        assert_eq!(found.largest_over_diagonal, None);
+        assert_eq!(found.p99_over_diagonal, None);
+        assert_eq!(found.effective_horizon, None);
+    }
+}

@@ -1,0 +1,176 @@
+//! The observer that a forward pass carries.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kernels::{AttentionObserver, HeadSink, ScoreRows};
+use model::{LayerObserver, ModelSpec};
+use numerics::PrecisionPlan;
+
+use crate::evidence::distance::Offsets;
+use crate::evidence::head::{HeadCounts, HeadObserver};
+use crate::evidence::types::{Evidence, HeadEvidence, distance_edges};
+
+/// What to gather.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EvidenceOptions {
+    /// Most tokens a sequence may have, padding not counted. Longer ones are a mistake of the caller and panic.
+    pub length: usize,
+    /// Layers to observe; `None` for all. The others run unobserved.
+    pub layers: Option<Vec<usize>>,
+    /// Heads to observe; `None` for all.
+    pub heads: Option<Vec<usize>>,
+    /// Whether more than one forward call will be made (several sequences, or a prefill in chunks). Counts of every head
+    /// are then kept until the end: `bytes_per_head` times layers times heads.
+    pub several_calls: bool,
+}
+
+/// What every observer of one collector shares.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) spec: ModelSpec,
+    pub(crate) plans: Vec<PrecisionPlan>,
+    pub(crate) offsets: Offsets,
+    pub(crate) edges: Vec<u64>,
+    pub(crate) causal: bool,
+    options: EvidenceOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: BTreeMap<(usize, usize), HeadCounts>,
+    done: BTreeMap<(usize, usize), HeadEvidence>,
+    calls: BTreeMap<usize, usize>,
+}
+
+impl Job {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere does not make counts wrong: a head is entered whole or not at all.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gathers evidence on every head while a model runs; give it to [`model::ForwardOptions`] and ask for [`Evidence`] at the
+/// end.
+///
+/// The result does not depend on the number of threads: a head is observed by one sink in ascending query order, and calls
+/// are merged in the order in which they were made.
+#[derive(Clone)]
+pub struct EvidenceCollector {
+    job: Arc<Job>,
+}
+
+impl fmt::Debug for EvidenceCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvidenceCollector").field("options", &self.job.options).finish_non_exhaustive()
+    }
+}
+
+impl EvidenceCollector {
+    /// A collector for one model. Plans must have been resolved for the model's family.
+    #[must_use]
+    pub fn new(spec: &ModelSpec, plans: Vec<PrecisionPlan>, options: EvidenceOptions) -> Self {
+        let causal = spec.alibi.convention.causal;
+        let job = Job {
+            spec: spec.clone(),
+            plans,
+            offsets: Offsets::new(options.length, causal),
+            edges: distance_edges(options.length),
+            causal,
+            options,
+            state: Mutex::default(),
+        };
+        Self { job: Arc::new(job) }
+    }
+
+    /// Bytes that one head takes while its layer runs; as many heads as there are threads run at a time, and all heads of a
+    /// layer are kept until it is done.
+    #[must_use]
+    pub fn bytes_per_head(length: u64, causal: bool, n_plans: u64) -> u64 {
+        HeadCounts::bytes(length, causal, n_plans)
+    }
+
+    /// Everything gathered so far.
+    #[must_use]
+    pub fn finish(&self) -> Evidence {
+        let state = self.job.state();
+        let mut heads = state.done.clone();
+        for (&(layer, head), counts) in &state.open {
+            heads.insert((layer, head), counts.finish(&self.job, layer, head));
+        }
+        Evidence {
+            length: self.job.options.length,
+            calls: state.calls.values().copied().max().unwrap_or(0),
+            causal: self.job.causal,
+            edges: self.job.edges.clone(),
+            plans: self.job.plans.iter().map(|plan| plan.key().to_owned()).collect(),
+            heads: heads.into_values().collect(),
+        }
+    }
+}
+
+impl LayerObserver for EvidenceCollector {
+    fn layer(&self, layer: usize) -> Option<Arc<dyn AttentionObserver>> {
+        let wanted = self.job.options.layers.as_ref().is_none_or(|layers| layers.contains(&layer));
+        wanted.then(|| Arc::new(LayerSinks { job: Arc::clone(&self.job), layer }) as Arc<dyn AttentionObserver>)
+    }
+
+    fn layer_done(&self, layer: usize) {
+        let mut state = self.job.state();
+        *state.calls.entry(layer).or_default() += 1;
+        if self.job.options.several_calls {
+            return;
+        }
+        let heads: Vec<_> = state.open.range((layer, 0)..(layer + 1, 0)).map(|(&key, _)| key).collect();
+        for (layer, head) in heads {
+            let counts = state.open.remove(&(layer, head)).expect("the key was just seen");
+            let evidence = counts.finish(&self.job, layer, head);
+            let earlier = state.done.insert((layer, head), evidence);
+            assert!(earlier.is_none(), "a second call needs EvidenceOptions::several_calls");
+        }
+    }
+}
+
+/// The sinks of one layer.
+#[derive(Debug)]
+struct LayerSinks {
+    job: Arc<Job>,
+    layer: usize,
+}
+
+impl AttentionObserver for LayerSinks {
+    fn begin(&self, head: usize) -> Box<dyn HeadSink> {
+        let wanted = self.job.options.heads.as_ref().is_none_or(|heads| heads.contains(&head));
+        let observer = wanted.then(|| HeadObserver::new(&self.job, self.layer));
+        Box::new(Sink { job: Arc::clone(&self.job), observer })
+    }
+
+    fn finish(&self, head: usize, sink: Box<dyn HeadSink>) {
+        let sink: Box<dyn Any> = sink;
+        let sink = sink.downcast::<Sink>().expect("the sink that `begin` gave");
+        let Some(observer) = sink.observer else { return };
+        let mut state = self.job.state();
+        match state.open.get_mut(&(self.layer, head)) {
+            Some(counts) => counts.merge(&observer.counts),
+            None => {
+                state.open.insert((self.layer, head), observer.counts);
+            }
+        }
+    }
+}
+
+struct Sink {
+    job: Arc<Job>,
+    observer: Option<HeadObserver>,
+}
+
+impl HeadSink for Sink {
+    fn rows(&mut self, rows: &ScoreRows<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.rows(&self.job, rows);
+        }
+    }
+}

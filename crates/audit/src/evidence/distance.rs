@@ -1,0 +1,164 @@
+//! Counting by distance without a division or a branch per pair.
+//!
+//! A row walks along the keys, so per-pair arrays are indexed by the *offset* `key - query + (length - 1)`: ascending with
+//! the key, contiguous within a row, and the same distance always lands in the same place. Offsets become distances once,
+//! at the end.
+
+use std::ops::Range;
+
+/// The index arithmetic of one sequence length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offsets {
+    /// Most tokens a sequence may have, at least 1.
+    length: usize,
+    /// Causal sequences never use the offsets past the diagonal, so they are not stored.
+    causal: bool,
+}
+
+impl Offsets {
+    pub(crate) fn new(length: usize, causal: bool) -> Self {
+        Self { length: length.max(1), causal }
+    }
+
+    pub(crate) fn length(self) -> usize {
+        self.length
+    }
+
+    /// Number of offsets.
+    pub(crate) fn len(self) -> usize {
+        if self.causal { self.length } else { 2 * self.length - 1 }
+    }
+
+    /// Offset of key 0 for a query; add the key.
+    pub(crate) fn base(self, query: usize) -> usize {
+        debug_assert!(query < self.length, "query {query} of a sequence of {}", self.length);
+        self.length - 1 - query
+    }
+
+    /// Distance in tokens at an offset.
+    pub(crate) fn distance(self, offset: usize) -> usize {
+        offset.abs_diff(self.length - 1)
+    }
+
+    /// Sums an array over offsets into one over distances `0..length`, in a fixed order.
+    pub(crate) fn fold<T: Copy + Default + std::ops::AddAssign>(self, by_offset: impl Iterator<Item = T>) -> Vec<T> {
+        let mut by_distance = vec![T::default(); self.length];
+        for (offset, value) in by_offset.enumerate() {
+            by_distance[self.distance(offset)] += value;
+        }
+        by_distance
+    }
+}
+
+/// Counts of pairs by offset: runs of pairs in constant time each, single pairs in their own array.
+#[derive(Clone, Debug)]
+pub(crate) struct OffsetCounts {
+    /// `+1` where a run begins, `-1` after its end: one longer than the offsets.
+    runs: Vec<i64>,
+    /// Pairs counted one by one.
+    singles: Vec<u32>,
+}
+
+impl OffsetCounts {
+    pub(crate) fn new(offsets: Offsets) -> Self {
+        Self { runs: vec![0; offsets.len() + 1], singles: vec![0; offsets.len()] }
+    }
+
+    /// Counts every offset of a range once.
+    pub(crate) fn add_run(&mut self, range: Range<usize>) {
+        self.runs[range.start] += 1;
+        self.runs[range.end] -= 1;
+    }
+
+    /// The counters of a range, for loops that add 0 or 1 to each.
+    pub(crate) fn singles_mut(&mut self, range: Range<usize>) -> &mut [u32] {
+        &mut self.singles[range]
+    }
+
+    /// Adds another accumulator of the same sequence length.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (run, more) in self.runs.iter_mut().zip(&other.runs) {
+            *run += more;
+        }
+        for (single, more) in self.singles.iter_mut().zip(&other.singles) {
+            *single += more;
+        }
+    }
+
+    /// Counts by distance `0..length`.
+    pub(crate) fn by_distance(&self, offsets: Offsets) -> Vec<u64> {
+        let mut open: i64 = 0;
+        offsets.fold(self.singles.iter().zip(&self.runs).map(|(&single, &run)| {
+            open += run;
+            u64::from(single) + u64::try_from(open).expect("a run ends after it begins")
+        }))
+    }
+}
+
+/// Sums counts by distance into the bins between `edges`.
+pub(crate) fn bin_counts(by_distance: &[u64], edges: &[u64]) -> Vec<u64> {
+    bins(edges, by_distance.len()).map(|bin| by_distance[bin].iter().sum()).collect()
+}
+
+/// Sums masses by distance into the bins between `edges`.
+pub(crate) fn bin_masses(by_distance: &[f64], edges: &[u64]) -> Vec<f64> {
+    bins(edges, by_distance.len()).map(|bin| by_distance[bin].iter().sum()).collect()
+}
+
+fn bins(edges: &[u64], length: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+    let clip = move |edge: u64| usize::try_from(edge).unwrap_or(usize::MAX).min(length);
+    edges.windows(2).map(move |edge| clip(edge[0])..clip(edge[1]))
+}
+
+/// Smallest distance within which the fraction `q` of the mass lies; `None` without mass.
+pub(crate) fn reach(mass_by_distance: &[f64], q: f64) -> Option<u64> {
+    let total: f64 = mass_by_distance.iter().sum();
+    if total <= 0.0 || !total.is_finite() {
+        return None;
+    }
+    let mut within = 0.0;
+    let found = mass_by_distance.iter().position(|mass| {
+        within += mass;
+        within >= q * total
+    });
+    // Only rounding could leave `within` short of the total it was summed to.
+    Some(found.unwrap_or(mass_by_distance.len() - 1) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_singles_land_on_their_distances_on_both_sides() {
+        for causal in [true, false] {
+            let offsets = Offsets::new(7, causal);
+            let mut counts = OffsetCounts::new(offsets);
+            let mut expected = vec![0_u64; 7];
+            for query in 0..7 {
+                let end = if causal { query + 1 } else { 7 };
+                let base = offsets.base(query);
+                for split in 0..=end {
+                    counts.add_run(base..base + split);
+                    for single in counts.singles_mut(base + split..base + end) {
+                        *single += 1;
+                    }
+                    for key in 0..end {
+                        expected[query.abs_diff(key)] += 1;
+                    }
+                }
+            }
+            assert_eq!(counts.by_distance(offsets), expected);
+        }
+    }
+
+    #[test]
+    fn reach_is_the_first_distance_that_holds_the_fraction() {
+        let mass = [0.5, 0.25, 0.0, 0.25];
+        assert_eq!(reach(&mass, 0.5), Some(0));
+        assert_eq!(reach(&mass, 0.51), Some(1));
+        assert_eq!(reach(&mass, 0.75), Some(1));
+        assert_eq!(reach(&mass, 1.0), Some(3));
+        assert_eq!(reach(&[0.0, 0.0], 0.5), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! What a head does in this tool's own f32 attention: where its mass lies, how spread it is, how much of it cannot be seen.
+
+use std::f64::consts::LN_2;
+
+use crate::evidence::distance::Offsets;
+use crate::evidence::plan::ScoredRow;
+use crate::evidence::row::Row;
+use crate::evidence::scan::{CHUNK, count_above};
+
+/// Logarithm of half an ulp of 1 in bf16, `2^-9`: below it a term cannot change a bf16 output.
+const BF16_ULP_NATS: f64 = 9.0 * LN_2;
+
+/// The same for f32 and `2^-24`.
+const F32_ULP_NATS: f64 = 24.0 * LN_2;
+
+/// Gap, nats, beyond which a pair adds nothing to the masses: 2^20 such pairs together weigh less than `2e-16`, the
+/// resolution of the f64 they are added to.
+pub(crate) const NEGLIGIBLE_NATS: f64 = 50.0;
+
+/// Accumulates over rows.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnAttention {
+    /// Mass by offset.
+    pub(crate) mass: Vec<f64>,
+    pub(crate) entropy_sum: f64,
+    pub(crate) key0_sum: f64,
+    pub(crate) key0_uniform_sum: f64,
+    /// Rows after their first key.
+    pub(crate) key0_rows: u64,
+    pub(crate) below_bf16: u64,
+    pub(crate) below_f32: u64,
+    pub(crate) max_score: f32,
+}
+
+impl OwnAttention {
+    pub(crate) fn new(offsets: Offsets) -> Self {
+        Self {
+            mass: vec![0.0; offsets.len()],
+            entropy_sum: 0.0,
+            key0_sum: 0.0,
+            key0_uniform_sum: 0.0,
+            key0_rows: 0,
+            below_bf16: 0,
+            below_f32: 0,
+            max_score: 0.0,
+        }
+    }
+
+    /// Largest absolute raw score.
+    pub(crate) fn scores(&mut self, row: &Row<'_>) {
+        for chunk in row.chunks {
+            self.max_score = self.max_score.max(chunk.high).max(-chunk.low);
+        }
+    }
+
+    /// Takes one row. `weights` holds `exp(score - max)` of every key that is not negligible and 0 for the others;
+    /// `gap_sum` is the sum of weight times gap.
+    pub(crate) fn row(&mut self, scored: &ScoredRow<'_>, weights: &[f32], sum: f64, gap_sum: f64) {
+        let row = scored.row;
+        let share = 1.0 / sum;
+        self.entropy_sum += scored.ln_sum + gap_sum * share;
+        if row.query > row.first_key {
+            self.key0_rows += 1;
+            self.key0_sum += f64::from(weights[row.first_key]) * share;
+            self.key0_uniform_sum += 1.0 / row.pairs as f64;
+        }
+        let (bf16, f32) = (BF16_ULP_NATS - scored.ln_sum, F32_ULP_NATS - scored.ln_sum);
+        let mut scores = [0.0; CHUNK];
+        for (chunk, &(low, high)) in row.chunks.iter().zip(scored.bounds) {
+            if scored.max - high <= NEGLIGIBLE_NATS {
+                let mass = &mut self.mass[row.offsets(chunk)];
+                for (mass, &weight) in mass.iter_mut().zip(&weights[chunk.keys()]) {
+                    *mass += f64::from(weight) * share;
+                }
+            }
+            if scored.max - low <= bf16 {
+                continue;
+            }
+            let pairs = chunk.len() as u64;
+            if scored.max - high > f32 {
+                self.below_bf16 += pairs;
+                self.below_f32 += pairs;
+                continue;
+            }
+            let scores = &mut scores[..chunk.len()];
+            scored.table.scores(row, chunk, scores);
+            self.below_bf16 += count_above(scores, scored.max, bf16);
+            self.below_f32 += count_above(scores, scored.max, f32);
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (mass, more) in self.mass.iter_mut().zip(&other.mass) {
+            *mass += more;
+        }
+        self.entropy_sum += other.entropy_sum;
+        self.key0_sum += other.key0_sum;
+        self.key0_uniform_sum += other.key0_uniform_sum;
+        self.key0_rows += other.key0_rows;
+        self.below_bf16 += other.below_bf16;
+        self.below_f32 += other.below_f32;
+        self.max_score = self.max_score.max(other.max_score);
+    }
+}

@@ -1,0 +1,350 @@
+//! Counting the blind pairs of one head under one plan.
+//!
+//! Per chunk of keys the gap of every pair lies between two bounds. Mostly both are on the same side of the threshold and
+//! the whole chunk is decided at once; only chunks that straddle it are looked at pair by pair. The counts are the same as
+//! those of a loop over all pairs, because the bounds are computed with the same monotone roundings as the entries.
+
+use numerics::plan::{BlockOrder, MaxReference};
+use numerics::{Criterion, Format, PrecisionPlan, Underflow};
+
+use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
+use crate::evidence::row::{Chunk, Row};
+use crate::evidence::scan::{CHUNK, count_above, exp_of_gaps, sum};
+use crate::evidence::table::{Rounding, ScoreTable};
+use crate::evidence::types::PlanEvidence;
+
+/// Half width, nats, of the band around a threshold in which a pair counts as undecided: more than the rounding of an f32
+/// gap below 256 nats (`2^-17`), and than what another order of summation does to the logarithm of an f32 sum.
+pub(crate) const UNDECIDED_NATS: f64 = 1.0 / 65536.0;
+
+/// How far the logarithm of a row's sum may be off, nats: f32 exponentials, and f32 accumulation in another order.
+const LN_SUM_ERROR: f64 = 1.0 / 1_048_576.0;
+
+/// How far rounding to the probability format can move a weight, nats: a subnormal may double.
+const CAST_NATS: f64 = 1.0;
+
+/// One row under one score path: what every plan on that path needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScoredRow<'a> {
+    pub(crate) row: &'a Row<'a>,
+    pub(crate) table: &'a ScoreTable,
+    /// Bounds of the entries of each chunk.
+    pub(crate) bounds: &'a [(f64, f64)],
+    /// Largest entry.
+    pub(crate) max: f64,
+    /// `ln(sum(exp(entry - max)))`.
+    pub(crate) ln_sum: f64,
+}
+
+/// Pairs of a chunk above a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    All,
+    None,
+    Some,
+}
+
+/// Whether the gaps in `[reference - high, reference - low]` exceed `threshold`.
+#[inline]
+fn decide(reference: f64, (low, high): (f64, f64), threshold: f64) -> Verdict {
+    if reference - high > threshold {
+        Verdict::All
+    } else if reference - low > threshold {
+        Verdict::Some
+    } else {
+        Verdict::None
+    }
+}
+
+/// Counts of one head under one plan.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanCounts {
+    numerator: u64,
+    weight: u64,
+    blind: u64,
+    undecided: u64,
+    non_finite_rows: u64,
+    by_offset: OffsetCounts,
+}
+
+impl PlanCounts {
+    pub(crate) fn new(offsets: Offsets) -> Self {
+        Self { numerator: 0, weight: 0, blind: 0, undecided: 0, non_finite_rows: 0, by_offset: OffsetCounts::new(offsets) }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.numerator += other.numerator;
+        self.weight += other.weight;
+        self.blind += other.blind;
+        self.undecided += other.undecided;
+        self.non_finite_rows += other.non_finite_rows;
+        self.by_offset.merge(&other.by_offset);
+    }
+
+    /// Takes one row.
+    pub(crate) fn row(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+        if !scored.max.is_finite() {
+            self.non_finite_rows += 1;
+            return;
+        }
+        let scored = &ScoredRow { ln_sum: ln_sum_as_held(plan, scored), ..*scored };
+        match plan.max_reference {
+            MaxReference::Final => self.whole_row(plan, scored),
+            MaxReference::Running { key_block, order } => {
+                self.final_criteria(plan, scored);
+                self.streamed(plan, scored, key_block, order);
+            }
+        }
+    }
+
+    /// The plan's own rule against the row's maximum, and the two named criteria.
+    fn whole_row(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+        let numerator = plan.zero_gap(Criterion::Exp, scored.ln_sum);
+        let weight = plan.zero_gap(Criterion::Weight, scored.ln_sum);
+        let own = plan.zero_gap(Criterion::Plan, scored.ln_sum);
+        let band = band(plan, scored.ln_sum, own);
+        let least = numerator.min(weight).min(band.0);
+        let most = numerator.max(weight).max(band.1);
+        let mut run = Run::default();
+        let mut scores = [0.0; CHUNK];
+        for (chunk, &bounds) in scored.row.chunks.iter().zip(scored.bounds) {
+            let pairs = chunk.len() as u64;
+            if scored.max - bounds.0 <= least {
+                continue;
+            }
+            if scored.max - bounds.1 > most {
+                self.numerator += pairs;
+                self.weight += pairs;
+                self.blind += pairs;
+                run.extend(scored.row.offsets(chunk), &mut self.by_offset);
+                continue;
+            }
+            let scores = &mut scores[..chunk.len()];
+            scored.table.scores(scored.row, chunk, scores);
+            self.numerator += count_above(scores, scored.max, numerator);
+            self.weight += count_above(scores, scored.max, weight);
+            self.undecided += count_above(scores, scored.max, band.0) - count_above(scores, scored.max, band.1);
+            let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
+            self.blind += add_above(scores, scored.max, own, counters);
+        }
+        run.finish(&mut self.by_offset);
+    }
+
+    /// The two named criteria, which use the row's own maximum under every plan.
+    fn final_criteria(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+        let mut scores = [0.0; CHUNK];
+        let thresholds =
+            [plan.zero_gap(Criterion::Exp, scored.ln_sum), plan.zero_gap(Criterion::Weight, scored.ln_sum)];
+        for (chunk, &bounds) in scored.row.chunks.iter().zip(scored.bounds) {
+            let verdicts = thresholds.map(|threshold| decide(scored.max, bounds, threshold));
+            let scores = &mut scores[..chunk.len()];
+            if verdicts.contains(&Verdict::Some) {
+                scored.table.scores(scored.row, chunk, scores);
+            }
+            for (count, (verdict, threshold)) in
+                [&mut self.numerator, &mut self.weight].into_iter().zip(verdicts.into_iter().zip(thresholds))
+            {
+                *count += match verdict {
+                    Verdict::All => chunk.len() as u64,
+                    Verdict::None => 0,
+                    Verdict::Some => count_above(scores, scored.max, threshold),
+                };
+            }
+        }
+    }
+
+    /// A streaming kernel: a pair is blind if its numerator is zero against the maximum when its block was visited, if a
+    /// later rise of the maximum scales its block by zero, or if all later rises together lose it in the accumulator.
+    fn streamed(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) {
+        let blocks = visit(scored, key_block, order);
+        let threshold = plan.zero_gap(Criterion::Plan, scored.ln_sum);
+        let lost = plan.accumulator_zero_nats();
+        // Blocks visited before this one were scaled by zero.
+        let killed = (1..blocks.len())
+            .rev()
+            .find(|&visit| blocks[visit].maximum - blocks[visit - 1].maximum > -plan.exp.zero_below)
+            .unwrap_or(0);
+        let mut run = Run::default();
+        let mut scores = [0.0; CHUNK];
+        for (visit, block) in blocks.iter().enumerate() {
+            for index in block.chunks.clone() {
+                let chunk = &scored.row.chunks[index];
+                let bounds = scored.bounds[index];
+                let all = visit < killed
+                    || block.maximum - bounds.1 > threshold + UNDECIDED_NATS
+                    || scored.max - bounds.1 > lost + CAST_NATS;
+                if all {
+                    self.blind += chunk.len() as u64;
+                    run.extend(scored.row.offsets(chunk), &mut self.by_offset);
+                    continue;
+                }
+                if block.maximum - bounds.0 <= threshold - UNDECIDED_NATS && scored.max - bounds.0 <= lost - CAST_NATS {
+                    continue;
+                }
+                let scores = &mut scores[..chunk.len()];
+                scored.table.scores(scored.row, chunk, scores);
+                let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
+                for (&score, counter) in scores.iter().zip(counters) {
+                    let gap = block.maximum - score;
+                    let blind = gap > threshold
+                        || (scored.max - score > lost - CAST_NATS
+                            && is_lost(plan, gap, scored.max - block.maximum));
+                    *counter += u32::from(blind);
+                    self.blind += u64::from(blind);
+                    self.undecided += u64::from((gap - threshold).abs() <= UNDECIDED_NATS);
+                }
+            }
+        }
+        run.finish(&mut self.by_offset);
+    }
+
+    /// The numbers of the plan; `pairs` by distance.
+    pub(crate) fn finish(&self, key: &str, offsets: Offsets, pairs: &[u64], edges: &[u64]) -> PlanEvidence {
+        let blind = self.by_offset.by_distance(offsets);
+        PlanEvidence {
+            plan: key.to_owned(),
+            pairs: pairs.iter().sum(),
+            blind_pairs: self.blind,
+            blind_numerator: self.numerator,
+            blind_weight: self.weight,
+            blind_by_distance: bin_counts(&blind, edges),
+            first_blind_distance: blind.iter().position(|&count| count > 0).map(|distance| distance as u64),
+            last_visible_distance: (0..pairs.len())
+                .rev()
+                .find(|&distance| pairs[distance] > blind[distance])
+                .map(|distance| distance as u64),
+            undecided_pairs: self.undecided,
+            non_finite_rows: self.non_finite_rows,
+        }
+    }
+}
+
+/// The logarithm of the row's sum as the plan holds it. Numerators of 24 bits or more leave it alone; where `exp` itself is
+/// rounded to 16 or 8 bits the sum is that of the rounded numerators.
+fn ln_sum_as_held(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
+    let format = plan.exp.format;
+    if format.significand_bits() >= Format::F32.significand_bits() {
+        return scored.ln_sum;
+    }
+    let rounding = Rounding::of(format);
+    let smallest = match plan.exp.underflow {
+        Underflow::Gradual => 0.0,
+        Underflow::Flush => format.min_normal() as f32,
+    };
+    let offset = plan.max_offset;
+    let mut total = 0.0;
+    let (mut scores, mut terms) = ([0.0; CHUNK], [0.0_f32; CHUNK]);
+    for (chunk, &(_, high)) in scored.row.chunks.iter().zip(scored.bounds) {
+        if scored.max - high > plan.exp_zero_nats() {
+            continue;
+        }
+        let (scores, terms) = (&mut scores[..chunk.len()], &mut terms[..chunk.len()]);
+        scored.table.scores(scored.row, chunk, scores);
+        exp_of_gaps(scores, scored.max + offset, terms);
+        for term in terms.iter_mut() {
+            let rounded = match rounding {
+                Some(rounding) => rounding.apply(*term),
+                None => format.round(f64::from(*term)) as f32,
+            };
+            *term = if *term < smallest { 0.0 } else { rounded };
+        }
+        total += sum(terms);
+    }
+    total.ln() + offset
+}
+
+/// Gaps between which a pair is undecided: the threshold itself, and where it moves to if the row's sum is a little off.
+fn band(plan: &PrecisionPlan, ln_sum: f64, own: f64) -> (f64, f64) {
+    let mut band = (own, own);
+    if plan.uses_row_sum(Criterion::Plan) {
+        for ln_sum in [ln_sum - LN_SUM_ERROR, ln_sum + LN_SUM_ERROR] {
+            let moved = plan.zero_gap(Criterion::Plan, ln_sum);
+            band = (band.0.min(moved), band.1.max(moved));
+        }
+    }
+    (band.0 - UNDECIDED_NATS, band.1 + UNDECIDED_NATS)
+}
+
+/// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator.
+fn is_lost(plan: &PrecisionPlan, gap: f64, rise: f64) -> bool {
+    let numerator = plan.exp.format.round_with((-gap - plan.max_offset).exp(), plan.exp.underflow);
+    let weight = plan.probability.round_with(numerator, plan.probability_underflow);
+    plan.accumulator.round(weight * (-rise).exp()) == 0.0
+}
+
+/// Adds 1 to the counter of every score whose gap exceeds the threshold; returns how many.
+fn add_above(scores: &[f64], reference: f64, threshold: f64, counters: &mut [u32]) -> u64 {
+    let mut total = 0;
+    for (&score, counter) in scores.iter().zip(counters) {
+        let blind = u32::from(reference - score > threshold);
+        *counter += blind;
+        total += blind;
+    }
+    u64::from(total)
+}
+
+/// Joins neighbouring chunks into one run.
+#[derive(Default)]
+struct Run {
+    open: Option<std::ops::Range<usize>>,
+}
+
+impl Run {
+    fn extend(&mut self, offsets: std::ops::Range<usize>, counts: &mut OffsetCounts) {
+        match &mut self.open {
+            Some(open) if open.end == offsets.start => open.end = offsets.end,
+            _ => {
+                if let Some(open) = self.open.replace(offsets) {
+                    counts.add_run(open);
+                }
+            }
+        }
+    }
+
+    fn finish(self, counts: &mut OffsetCounts) {
+        if let Some(open) = self.open {
+            counts.add_run(open);
+        }
+    }
+}
+
+/// One block in the order of the visit.
+#[derive(Clone, Debug)]
+struct Block {
+    chunks: std::ops::Range<usize>,
+    /// Largest entry of this and every earlier block.
+    maximum: f64,
+}
+
+/// The key blocks of a row in the order of the visit, with the running maximum.
+fn visit(scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) -> Vec<Block> {
+    let chunks = scored.row.chunks;
+    let mut blocks: Vec<Block> = Vec::with_capacity(chunks.len());
+    let number = |chunk: &Chunk| chunk.start / key_block;
+    let mut start = 0;
+    while start < chunks.len() {
+        let block = number(&chunks[start]);
+        let length = chunks[start..].iter().take_while(|chunk| number(chunk) == block).count();
+        blocks.push(Block { chunks: start..start + length, maximum: f64::NEG_INFINITY });
+        start += length;
+    }
+    if order == BlockOrder::NewestFirst {
+        blocks.reverse();
+    }
+    let mut running = f64::NEG_INFINITY;
+    let mut scores = [0.0; CHUNK];
+    for block in &mut blocks {
+        let floor = scored.bounds[block.chunks.clone()].iter().fold(running, |floor, bounds| floor.max(bounds.0));
+        for index in block.chunks.clone() {
+            let high = scored.bounds[index].1;
+            // The largest entry is at least `floor`, so a chunk below it cannot hold it.
+            if high > running && high >= floor {
+                let scores = &mut scores[..chunks[index].len()];
+                scored.table.scores(scored.row, &chunks[index], scores);
+                running = scores.iter().copied().fold(running, f64::max);
+            }
+        }
+        block.maximum = running;
+    }
+    blocks
+}

@@ -1,0 +1,353 @@
+//! Scores of a head under one score path, evaluated a chunk at a time.
+//!
+//! [`numerics::ScorePath`] defines every entry; here the common forms are laid out so that their loops vectorise (the bias
+//! contiguous in the key, roundings without branches). Both give the same bits, which a test holds.
+//!
+//! Every form is monotone: a larger raw score or a larger bias never gives a smaller entry. So the entries of a chunk lie
+//! between those of its smallest raw score with its smallest bias and of its largest with its largest.
+
+use kernels::ScoreRows;
+use numerics::plan::BiasPlacement;
+use numerics::{BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec, stored_bias};
+
+use crate::evidence::row::{Chunk, Row};
+
+/// How raw score and bias make an entry.
+#[derive(Clone, Debug)]
+enum Kind {
+    /// `raw + bias` in f64: idealised plans.
+    Exact,
+    /// `raw + bias` in f32, then a soft cap if there is one: this tool's own forward pass, and most f32 plans.
+    F32 { cap: Option<f32> },
+    /// `sum(scaled(raw) + bias)`, roundings to 16 bits.
+    Rounded { scaled: Rounding, sum: Rounding },
+    /// `(raw / scale + bias) * scale` in f32.
+    BeforeScale { scale: f32 },
+    /// Anything else, one pair at a time.
+    Path(Box<ScorePath>),
+}
+
+/// A rounding of f32 values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    Keep,
+    Bf16,
+    F16,
+}
+
+impl Rounding {
+    pub(crate) fn of(format: Format) -> Option<Self> {
+        match format {
+            Format::F32 => Some(Self::Keep),
+            Format::Bf16 => Some(Self::Bf16),
+            Format::F16 => Some(Self::F16),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn apply(self, x: f32) -> f32 {
+        match self {
+            Self::Keep => x,
+            Self::Bf16 => {
+                let bits = x.to_bits();
+                f32::from_bits(bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000)
+            }
+            Self::F16 => {
+                // Next to 0.5, f32 numbers are 2^-24 apart: the smallest f16 subnormal.
+                let magnitude = x.abs();
+                let bits = magnitude.to_bits();
+                let large = f32::from_bits(bits.wrapping_add(0x0fff + ((bits >> 13) & 1)) & 0xffff_e000);
+                let small = (magnitude + 0.5) - 0.5;
+                let rounded = if magnitude < 6.103_515_6e-5 { small } else { large };
+                let bounded = if rounded > 65504.0 { f32::INFINITY } else { rounded };
+                bounded.copysign(x)
+            }
+        }
+    }
+}
+
+/// The entries of one head of one call.
+#[derive(Clone, Debug)]
+pub(crate) struct ScoreTable {
+    kind: Kind,
+    /// Whether the bias is indexed by the key (else by the offset `key - query + n_keys - 1`).
+    by_key: bool,
+    n_keys: usize,
+    bias_f64: Vec<f64>,
+    bias: Vec<f32>,
+    /// Whether the bias is monotone on each side of the query, so that a chunk's extremes are at its ends.
+    monotone: bool,
+}
+
+impl ScoreTable {
+    /// The entries of this tool's own forward pass. `pad` is the number of keys before the first valid one.
+    pub(crate) fn own(rows: &ScoreRows<'_>, pad: usize) -> Self {
+        let n_keys = rows.n_keys - pad;
+        let last = rows.n_keys - 1;
+        let at = |query: usize, key: usize| rows.bias_at(query + pad, key + pad);
+        // A table by key does not depend on the query; a table by distance that does not is constant, and either will do.
+        let by_key = (0..n_keys).all(|key| {
+            let bias = rows.bias_at(last, key + pad);
+            at(0, key) == bias && (n_keys < 2 || at(1, key) == bias)
+        });
+        let bias: Vec<f32> = if by_key || rows.causal {
+            // For a causal table by distance the last query's row holds every distance, in the order of the offsets.
+            (0..n_keys).map(|key| rows.bias_at(last, key + pad)).collect()
+        } else {
+            let behind = (0..n_keys).map(|key| rows.bias_at(last, key + pad));
+            behind.chain((1..n_keys).map(|key| at(0, key))).collect()
+        };
+        let cap = rows.soft_cap.filter(|&(_, order)| order == kernels::CapOrder::AfterBias).map(|(cap, _)| cap);
+        Self { kind: Kind::F32 { cap }, by_key, n_keys, bias_f64: Vec::new(), monotone: is_monotone(&bias, n_keys, by_key), bias }
+    }
+
+    /// The entries under a plan. `spec.length` is the number of keys.
+    pub(crate) fn of_plan(plan: &PrecisionPlan, spec: &ScoreSpec<'_>) -> Self {
+        let n_keys = usize::try_from(spec.length).expect("a sequence fits in memory");
+        let form = if plan.idealised { BiasForm::Relative } else { plan.bias_form(spec.bias, spec.causal) };
+        let by_key = form == BiasForm::KeyPosition;
+        let mut table =
+            Self { kind: Kind::Exact, by_key, n_keys, bias_f64: Vec::new(), bias: Vec::new(), monotone: false };
+        let capped = spec.bias.soft_cap.is_some_and(|cap| cap.order == CapOrder::AfterBias);
+        let pairs = pairs_of_index(n_keys, by_key, spec.causal);
+        let path = || plan.score_path(spec);
+        if plan.idealised && !capped {
+            let path = path();
+            table.bias_f64 = pairs.map(|(query, key)| path.entry_scaled(0.0, query, key)).collect();
+            table.monotone = is_monotone(&table.bias_f64, n_keys, by_key);
+            return table;
+        }
+        let plain = !capped && !plan.idealised && plan.bias_multiplicity == 1 && plan.raw_score == Format::F32;
+        let after = matches!(plan.placement, BiasPlacement::AfterScale | BiasPlacement::SlopeTimesScale);
+        let before_cap = spec.bias.soft_cap.is_some();
+        let kind = match (Rounding::of(plan.scaled), Rounding::of(plan.sum)) {
+            (Some(Rounding::Keep), Some(Rounding::Keep)) if plain && after => Kind::F32 { cap: None },
+            // Behind a cap that comes before the bias the kernel's score is capped already; numerics adds it unrounded.
+            (Some(scaled), Some(sum)) if plain && after && !before_cap => Kind::Rounded { scaled, sum },
+            (_, Some(Rounding::Keep)) if plain && plan.placement.is_before_scale() && !before_cap => {
+                Kind::BeforeScale { scale: spec.scale as f32 }
+            }
+            _ => Kind::Path(Box::new(path())),
+        };
+        match kind {
+            Kind::Path(_) => table.monotone = has_monotone_shape(spec.bias),
+            _ => {
+                table.bias = pairs
+                    .map(|(query, key)| stored_bias(plan, spec, query as u64, key as u64) as f32)
+                    .collect();
+                table.monotone = is_monotone(&table.bias, n_keys, by_key);
+            }
+        }
+        table.kind = kind;
+        table
+    }
+
+    /// Whether another table gives the same entries for every input.
+    pub(crate) fn same_entries(&self, other: &Self) -> bool {
+        match (&self.kind, &other.kind) {
+            (Kind::F32 { cap }, Kind::F32 { cap: other_cap }) => {
+                cap == other_cap && self.by_key == other.by_key && self.n_keys == other.n_keys && self.bias == other.bias
+            }
+            _ => false,
+        }
+    }
+
+    /// Index of key 0's bias for a query; add the key.
+    fn base(&self, query: usize) -> usize {
+        if self.by_key { 0 } else { self.n_keys - 1 - query }
+    }
+
+    /// Lower and upper bound of the entries of a chunk; `scratch` is used where they have to be looked at one by one.
+    pub(crate) fn bounds(&self, row: &Row<'_>, chunk: &Chunk, scratch: &mut [f64]) -> (f64, f64) {
+        if !self.monotone {
+            let scores = &mut scratch[..chunk.len()];
+            self.scores(row, chunk, scores);
+            return scores.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &score| {
+                (low.min(score), high.max(score))
+            });
+        }
+        let base = self.base(row.query);
+        let (first, last) = (chunk.start, chunk.end - 1);
+        match &self.kind {
+            Kind::Exact => {
+                let (a, b) = (self.bias_f64[base + first], self.bias_f64[base + last]);
+                (f64::from(chunk.low) + a.min(b), f64::from(chunk.high) + a.max(b))
+            }
+            Kind::Path(path) => {
+                let low = path.entry_scaled(chunk.low, row.query, first).min(path.entry_scaled(chunk.low, row.query, last));
+                let high =
+                    path.entry_scaled(chunk.high, row.query, first).max(path.entry_scaled(chunk.high, row.query, last));
+                (low, high)
+            }
+            _ => {
+                let (a, b) = (self.bias[base + first], self.bias[base + last]);
+                let (low, high) = if a < b { (a, b) } else { (b, a) };
+                (f64::from(self.entry(chunk.low, low)), f64::from(self.entry(chunk.high, high)))
+            }
+        }
+    }
+
+    /// One entry of the f32 kinds.
+    fn entry(&self, raw: f32, bias: f32) -> f32 {
+        match self.kind {
+            Kind::F32 { cap: None } => raw + bias,
+            Kind::F32 { cap: Some(cap) } => cap * ((raw + bias) / cap).tanh(),
+            Kind::Rounded { scaled, sum } => sum.apply(scaled.apply(raw) + bias),
+            Kind::BeforeScale { scale } => (raw / scale + bias) * scale,
+            Kind::Exact | Kind::Path(_) => unreachable!("not an f32 kind"),
+        }
+    }
+
+    /// The entries of a chunk. `out` has its length.
+    pub(crate) fn scores(&self, row: &Row<'_>, chunk: &Chunk, out: &mut [f64]) {
+        let base = self.base(row.query);
+        let range = base + chunk.start..base + chunk.end;
+        let raw = row.scores(chunk);
+        // One loop a kind, so that nothing is decided per pair.
+        match &self.kind {
+            Kind::Exact => {
+                for ((out, &raw), &bias) in out.iter_mut().zip(raw).zip(&self.bias_f64[range]) {
+                    *out = f64::from(raw) + bias;
+                }
+            }
+            Kind::F32 { cap: None } => fill(out, raw, &self.bias[range], |raw, bias| raw + bias),
+            Kind::F32 { cap: Some(_) } => fill(out, raw, &self.bias[range], |raw, bias| self.entry(raw, bias)),
+            Kind::Rounded { scaled, sum } => {
+                let bias = &self.bias[range];
+                macro_rules! rounded {
+                    ($scaled:ident, $sum:ident) => {
+                        fill(out, raw, bias, |raw, bias| Rounding::$sum.apply(Rounding::$scaled.apply(raw) + bias))
+                    };
+                }
+                match (scaled, sum) {
+                    (Rounding::Keep, Rounding::Bf16) => rounded!(Keep, Bf16),
+                    (Rounding::Keep, Rounding::F16) => rounded!(Keep, F16),
+                    (Rounding::Bf16, Rounding::Bf16) => rounded!(Bf16, Bf16),
+                    (Rounding::F16, Rounding::F16) => rounded!(F16, F16),
+                    (Rounding::Bf16, Rounding::Keep) => rounded!(Bf16, Keep),
+                    (Rounding::F16, Rounding::Keep) => rounded!(F16, Keep),
+                    _ => fill(out, raw, bias, |raw, bias| sum.apply(scaled.apply(raw) + bias)),
+                }
+            }
+            Kind::BeforeScale { scale } => fill(out, raw, &self.bias[range], |raw, bias| (raw / scale + bias) * scale),
+            Kind::Path(path) => {
+                for ((key, out), &raw) in chunk.keys().zip(out).zip(raw) {
+                    *out = path.entry_scaled(raw, row.query, key);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn fill(out: &mut [f64], raw: &[f32], bias: &[f32], entry: impl Fn(f32, f32) -> f32) {
+    for ((out, &raw), &bias) in out.iter_mut().zip(raw).zip(bias) {
+        *out = f64::from(entry(raw, bias));
+    }
+}
+
+/// A (query, key) for every index of a bias table.
+fn pairs_of_index(n_keys: usize, by_key: bool, causal: bool) -> impl Iterator<Item = (usize, usize)> {
+    let count = if by_key || causal { n_keys } else { 2 * n_keys - 1 };
+    (0..count).map(move |index| {
+        if by_key {
+            (index, index)
+        } else if index < n_keys {
+            (n_keys - 1, index)
+        } else {
+            (0, index - (n_keys - 1))
+        }
+    })
+}
+
+/// Whether a table goes only one way on each side of the query.
+fn is_monotone<T: PartialOrd>(bias: &[T], n_keys: usize, by_key: bool) -> bool {
+    let one_way = |part: &[T]| part.is_sorted() || part.is_sorted_by(|a, b| a >= b);
+    if by_key {
+        return one_way(bias);
+    }
+    let diagonal = n_keys - 1;
+    one_way(&bias[..=diagonal]) && one_way(&bias[diagonal..])
+}
+
+fn has_monotone_shape(bias: &BiasFunction) -> bool {
+    bias.is_monotone() && !matches!(bias.shape, BiasShape::T5Buckets { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::distance::Offsets;
+    use crate::evidence::row::{assemble, cut};
+    use crate::evidence::scan::CHUNK;
+    use numerics::{Family, SoftCap};
+
+    #[test]
+    fn roundings_agree_with_the_formats() {
+        for bits in (0..=u32::MAX).step_by(4093) {
+            let x = f32::from_bits(bits);
+            if x.is_nan() {
+                continue;
+            }
+            for (rounding, format) in [(Rounding::Bf16, Format::Bf16), (Rounding::F16, Format::F16)] {
+                assert_eq!(f64::from(rounding.apply(x)), format.round(f64::from(x)), "{x:e} to {format}");
+            }
+        }
+    }
+
+    /// Every plan, family and a few biases: the same bits as the scalar definition, and bounds that hold.
+    #[test]
+    fn entries_equal_the_scalar_score_of_every_plan() {
+        let n = 150;
+        let mut seed = 1_u64;
+        let mut random = move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((seed >> 40) as f32 / (1 << 24) as f32 - 0.5) * 20.0
+        };
+        let biases = [
+            BiasFunction::linear(),
+            BiasFunction { clamp: Some(-12.0), ..BiasFunction::linear() },
+            BiasFunction::with_shape(BiasShape::Log),
+            BiasFunction { soft_cap: Some(SoftCap { cap: 15.0, order: CapOrder::AfterBias }), ..BiasFunction::linear() },
+            BiasFunction { soft_cap: Some(SoftCap { cap: 15.0, order: CapOrder::BeforeBias }), ..BiasFunction::linear() },
+        ];
+        let mut tried = 0;
+        for family in Family::ALL {
+            for name in numerics::plan::PlanName::ALL {
+                for &dtype in name.dtypes() {
+                    let Ok(plan) = PrecisionPlan::build(name, dtype, family) else { continue };
+                    for bias in &biases {
+                        let causal = family.convention().causal;
+                        let spec =
+                            ScoreSpec { bias, head: 0, slope: 0.17, scale: 0.125, causal, length: n as u64 };
+                        let table = ScoreTable::of_plan(&plan, &spec);
+                        let path = plan.score_path(&spec);
+                        let capped = |raw: f64| match bias.soft_cap {
+                            Some(cap) if cap.order == CapOrder::BeforeBias => cap.apply(raw),
+                            _ => raw,
+                        };
+                        let query = 100;
+                        let end = if causal { query + 1 } else { n };
+                        let raw: Vec<f32> = (0..end).map(|_| capped(f64::from(random())) as f32).collect();
+                        let mut chunks = Vec::new();
+                        let pairs = cut(query, &raw, end, &[0..n], CHUNK, &mut chunks);
+                        let row = assemble(Offsets::new(n, causal), query, &raw, &chunks, pairs);
+                        for chunk in &chunks {
+                            let mut scores = vec![0.0; chunk.len()];
+                            table.scores(&row, chunk, &mut scores);
+                            let (low, high) = table.bounds(&row, chunk, &mut [0.0; CHUNK]);
+                            for (key, score) in chunk.keys().zip(scores) {
+                                let expected = path.entry_scaled(raw[key], query, key);
+                                assert_eq!(score, expected, "{family} {} {bias:?} key {key}", plan.key());
+                                assert!(low <= score && score <= high, "{family} {} {bias:?} key {key}", plan.key());
+                            }
+                        }
+                        tried += 1;
+                    }
+                }
+            }
+        }
+        assert!(tried > 1000, "only {tried} combinations");
+    }
+}
