@@ -42,6 +42,10 @@ const NOTES: &str = "sizes: survey of configurations (FAMILIES.md section 5)";
 const NOTES_LENGTH_MEMORY: &str =
     "sizes: survey of configurations (FAMILIES.md section 5); trained length from memory";
 const NOTES_LAYERS_LENGTH_MEMORY: &str = "heads and width: survey of configurations (FAMILIES.md section 5); layers and trained length from memory";
+const NOTES_LENGTH_CARD: &str =
+    "sizes: survey of configurations (FAMILIES.md section 5); trained length: model card";
+const CARD_LENGTH_MEMORY: &str = "width: survey of configurations (FAMILIES.md section 5); heads and layers: model card; trained length from memory";
+const MEMORY_LENGTH_CARD: &str = "sizes from memory; trained length: model card";
 const MEMORY: &str = "from memory";
 
 const fn model(
@@ -69,7 +73,7 @@ const MODELS: &[KnownModel] = &[
         Family::Bloom,
         [16, 64, 24],
         Some(2048),
-        NOTES_LENGTH_MEMORY,
+        NOTES_LENGTH_CARD,
     ),
     model("bloom-1b1", Family::Bloom, [16, 96, 24], Some(2048), MEMORY),
     model(
@@ -77,7 +81,7 @@ const MODELS: &[KnownModel] = &[
         Family::Bloom,
         [16, 128, 24],
         Some(2048),
-        NOTES_LAYERS_LENGTH_MEMORY,
+        CARD_LENGTH_MEMORY,
     ),
     model(
         "bloom-3b",
@@ -91,7 +95,7 @@ const MODELS: &[KnownModel] = &[
         Family::Bloom,
         [32, 128, 30],
         Some(2048),
-        NOTES_LENGTH_MEMORY,
+        NOTES_LENGTH_CARD,
     ),
     model(
         "bloom",
@@ -146,7 +150,7 @@ const MODELS: &[KnownModel] = &[
         Family::JinaBert,
         [8, 64, 4],
         Some(512),
-        MEMORY,
+        MEMORY_LENGTH_CARD,
     ),
     model("btlm-3b", Family::Jais, [32, 80, 32], Some(8192), MEMORY),
     model("jais-13b", Family::Jais, [40, 128, 40], Some(2048), MEMORY),

@@ -41,3 +41,18 @@ fn ln_power_of_two_rounded_up(exponent: i32) -> f64 {
         nearest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_ln_2_is_what_its_series_leaves() {
+        // Sum of 1 / (k 2^k) in units of 2^-120; each of 119 terms is cut by less than one unit.
+        let ln_2: i128 = (1..120).map(|k: i128| (1 << (120 - k)) / k).sum();
+        // LN_2 lies in [0.5, 1): a whole number of 2^-53.
+        let nearest = ((LN_2 * 2.0_f64.powi(53)) as i128) << (120 - 53);
+        let rest = (ln_2 - nearest) as f64 / 2.0_f64.powi(120);
+        assert!((rest / LN_2_REST - 1.0).abs() < 1e-15, "{rest:e}");
+    }
+}
