@@ -1,0 +1,168 @@
+//! `snellen measure`: what one text showed.
+
+use super::{Envelope, Outcome, PlanInfo};
+use crate::number::Distance;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Evidence of every head on one text, counted under every plan in one pass.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasureReport {
+    /// Common head of every document; `plan` is the key of the first plan.
+    #[serde(flatten)]
+    pub envelope: Envelope,
+    /// The plans, in the order asked for.
+    pub plans: Vec<PlanInfo>,
+    /// Loss of the model on the text; `null` where it has no head to predict with.
+    pub loss: Option<LossInfo>,
+    /// One entry a head.
+    pub heads: Vec<MeasureHead>,
+    /// Sums over the heads.
+    pub summary: MeasureSummary,
+    /// Common tail of every document.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Loss over the predicted tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossInfo {
+    /// Mean loss, nats a token.
+    pub nats_per_token: Option<f64>,
+    /// `exp(nats_per_token)`.
+    pub perplexity: Option<f64>,
+    /// Tokens that were predicted: one fewer than were read.
+    pub tokens: u64,
+}
+
+/// One head.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasureHead {
+    /// Layer index in the model.
+    pub layer: u64,
+    /// Head index within the layer.
+    pub head: u64,
+    /// Slope `m`.
+    pub slope: f64,
+    /// Slope after the scale that the family applies to the bias.
+    pub effective_slope: f64,
+    /// Counts under every plan.
+    pub plans: BTreeMap<String, MeasurePlanEvidence>,
+    /// Smallest distance within which the head places half of its attention mass.
+    pub reach_50: Option<u64>,
+    /// The same for nine tenths.
+    pub reach_90: Option<u64>,
+    /// The same for 99 hundredths.
+    pub reach_99: Option<u64>,
+    /// Entropy of a row's weights, mean over rows, nats.
+    pub entropy_nats: Option<f64>,
+    /// Weight on key 0, mean over the queries after it.
+    pub key0_mass: Option<f64>,
+    /// What uniform attention would put on key 0 over the same queries.
+    pub key0_baseline: Option<f64>,
+    /// `key0_mass` less its baseline, rescaled so that 1 still means all of it.
+    pub key0_excess: Option<f64>,
+    /// Mean distance of the attention mass, tokens.
+    pub mean_distance: Option<f64>,
+    /// Largest absolute scaled query-key product of any pair, before the bias, nats.
+    pub max_score: Option<f64>,
+    /// Share of pairs whose weight is below 2^-9 of the row sum: a bf16 output cannot show them.
+    pub share_below_bf16_ulp: Option<f64>,
+    /// Share of pairs whose weight is below 2^-24 of the row sum: an f32 accumulation cannot show them.
+    pub share_below_f32_ulp: Option<f64>,
+    /// Largest content score of a pair over the row's own diagonal, nats.
+    pub advantage_diagonal_max: Option<f64>,
+    /// 99th percentile of the same over the sampled rows.
+    pub advantage_diagonal_p99: Option<f64>,
+    /// Largest content score of a pair at distance 20 or more over the best of the row's last 20 keys, nats.
+    pub advantage_recent_max: Option<f64>,
+    /// 99th percentile of the same over the sampled rows.
+    pub advantage_recent_p99: Option<f64>,
+    /// First distance at which the bias outweighs `advantage_diagonal_max`; `null` when it never does or when there is no
+    /// advantage.
+    pub effective_horizon: Option<Distance>,
+    /// The same for `advantage_diagonal_p99`: what is typical rather than the best ever seen.
+    pub effective_horizon_p99: Option<Distance>,
+    /// Attention mass by distance, logarithmic bins.
+    pub mass_by_distance: Vec<DistanceBin>,
+}
+
+/// Attention mass in one bin of distances.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DistanceBin {
+    /// First distance of the bin, tokens.
+    pub from: u64,
+    /// Last distance of the bin, tokens.
+    pub to: u64,
+    /// Share of the head's attention mass in the bin, mean over rows.
+    pub mass: f64,
+    /// Pairs in the bin.
+    pub pairs: u64,
+    /// Blind pairs in the bin under the first plan.
+    pub blind_pairs: u64,
+}
+
+/// Counts of one head under one plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasurePlanEvidence {
+    /// (query, key) pairs inside the mask.
+    pub pairs: u64,
+    /// Pairs whose weight is exactly zero.
+    pub blind_pairs: u64,
+    /// Pairs whose numerator `exp(s - max)` is zero.
+    pub blind_numerator: u64,
+    /// Pairs whose cast weight `exp(s - max)/sum` is zero.
+    pub blind_weight: u64,
+    /// Pairs so near the threshold that another order of summation may decide them differently.
+    pub undecided_pairs: u64,
+    /// `blind_pairs / pairs`; `null` without pairs.
+    pub blind_share: Option<f64>,
+    /// Smallest distance at which a pair was blind; `null` when none was.
+    pub first_blind_distance: Option<u64>,
+    /// Largest distance at which a pair was not blind.
+    pub last_visible_distance: Option<u64>,
+}
+
+/// Sums over the heads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasureSummary {
+    /// Heads measured.
+    pub heads: u64,
+    /// Sums under every plan.
+    pub plans: BTreeMap<String, MeasurePlanSummary>,
+}
+
+/// Sums over the heads under one plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasurePlanSummary {
+    /// Pairs of all heads.
+    pub pairs: u64,
+    /// Blind pairs of all heads.
+    pub blind_pairs: u64,
+    /// `blind_pairs / pairs`.
+    pub blind_share: f64,
+    /// Heads with at least one blind pair.
+    pub heads_touched: u64,
+}
+
+impl MeasureSummary {
+    /// Sums up `heads`.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // shares of counts
+    pub fn of(heads: &[MeasureHead]) -> Self {
+        let mut plans: BTreeMap<String, MeasurePlanSummary> = BTreeMap::new();
+        for (key, evidence) in heads.iter().flat_map(|head| &head.plans) {
+            let sum = plans.entry(key.clone()).or_default();
+            sum.pairs += evidence.pairs;
+            sum.blind_pairs += evidence.blind_pairs;
+            sum.heads_touched += u64::from(evidence.blind_pairs > 0);
+        }
+        for sum in plans.values_mut().filter(|sum| sum.pairs > 0) {
+            sum.blind_share = sum.blind_pairs as f64 / sum.pairs as f64;
+        }
+        Self {
+            heads: heads.len() as u64,
+            plans,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Text of `snellen horizon`.
+
+use super::chart::{self, Cell, Chart, Row};
+use super::table::{Align, Table};
+use super::{Page, RenderText, TextOptions, cell, outcome, plural, title};
+use crate::number::{grouped, percent, short};
+use crate::schema::{HorizonHead, HorizonPlan, HorizonReport};
+
+impl RenderText for HorizonReport {
+    fn render_text(&self, options: &TextOptions) -> String {
+        let mut page = Page::new(options);
+        title(&mut page, &self.envelope);
+        summary(&mut page, self);
+        chart_of(&mut page, self);
+        for plan in &self.plans {
+            page.heading(&format!(
+                "Plan {}: {}",
+                plan.info.plan,
+                rule(plan, &self.criterion)
+            ));
+            page.table(&table_of(self, plan));
+        }
+        outcome::render(&mut page, &self.outcome, None);
+        page.finish()
+    }
+}
+
+impl HorizonReport {
+    /// Only the slopes, one line a head: `head slope effective-slope`.
+    #[must_use]
+    pub fn render_slopes(&self) -> String {
+        let mut table = Table::new([
+            ("head", Align::Right),
+            ("slope", Align::Right),
+            ("effective", Align::Right),
+        ]);
+        for head in &self.heads {
+            table.row(vec![
+                head.head.to_string(),
+                head.slope.to_string(),
+                head.effective_slope.to_string(),
+            ]);
+        }
+        table.lines().join("\n") + "\n"
+    }
+}
+
+fn summary(page: &mut Page<'_>, report: &HorizonReport) {
+    let length = report.envelope.length.unwrap_or(0);
+    for plan in &report.plans {
+        let sum = &plan.summary;
+        let key = &plan.info.plan;
+        let text = if sum.heads_touched == 0 {
+            format!("Under {key} no head is blind within {length} tokens by its bias alone.")
+        } else {
+            format!(
+                "Under {key}, {} of {} by the bias alone: {} of all pairs, and {} of what the last token should see, get a \
+                 weight of exactly zero.",
+                plural(sum.heads_touched, "head")
+                    .replace(" heads", "")
+                    .replace(" head", ""),
+                if sum.heads_touched == 1 {
+                    format!("{} is blind", plural(sum.heads, "head"))
+                } else {
+                    format!("{} are blind", plural(sum.heads, "head"))
+                },
+                percent(sum.blind_share),
+                percent(sum.blind_share_last_row),
+            )
+        };
+        page.paragraph(&text);
+    }
+    let steepest = report
+        .heads
+        .iter()
+        .max_by(|a, b| a.effective_slope.total_cmp(&b.effective_slope));
+    if let Some(head) = steepest {
+        let first = match head.first_blind_distance {
+            Some(distance) => format!("is blind from distance {distance}"),
+            None => "is never blind".to_owned(),
+        };
+        page.paragraph(&format!(
+            "The steepest head, {} (slope {}), {first}. All content is taken as equal: real scores move every distance, and \
+             `snellen measure` shows by how much.",
+            head.head,
+            short(head.slope),
+        ));
+    }
+}
+
+fn chart_of(page: &mut Page<'_>, report: &HorizonReport) {
+    page.heading("How much of the last row each head sees");
+    let length = report.envelope.length.unwrap_or(0);
+    let row = |plan: &HorizonPlan| Row {
+        label: plan.info.plan.clone(),
+        cells: plan
+            .heads
+            .iter()
+            .map(|head| {
+                Some(Cell {
+                    visible: Some(1.0 - head.blind_share_last_row),
+                    mark: mark(head, length),
+                })
+            })
+            .collect(),
+    };
+    let chart = Chart {
+        row_name: "plan",
+        heads: report.heads.iter().map(|head| head.head).collect(),
+        rows: report.plans.iter().map(row).collect(),
+    };
+    page.lines(&chart.lines(page.options));
+    page.line(&format!(
+        "  {}",
+        chart::legend("the whole length", page.options)
+    ));
+    let marks = chart
+        .rows
+        .iter()
+        .flat_map(|row| &row.cells)
+        .flatten()
+        .filter_map(|cell| cell.mark);
+    if let Some(legend) = outcome::mark_legend(marks) {
+        page.line(&format!("  {legend}"));
+    }
+}
+
+/// Failures of other kinds that the closed form knows.
+fn mark(head: &HorizonHead, length: u64) -> Option<char> {
+    #[allow(clippy::cast_precision_loss)] // a length
+    let overflows = head
+        .overflow_distance
+        .is_some_and(|distance| distance.tokens() < length as f64);
+    let collapsed = head.distinct_bias_last_20.min(head.distinct_bias_first_20) < length.min(20);
+    overflows
+        .then_some('o')
+        .or_else(|| collapsed.then_some('c'))
+}
+
+fn rule(plan: &HorizonPlan, criterion: &str) -> String {
+    let numerator = plan
+        .info
+        .numerator_zero_nats
+        .map(|nats| format!("exp is 0 beyond {nats:.2} nats below the maximum"));
+    let weight = plan
+        .info
+        .weight_zero_nats
+        .map(|nats| format!("weight is 0 beyond {nats:.2} nats below ln(sum)"));
+    let rules = match criterion {
+        "exp" => vec![numerator],
+        "weight" => vec![weight],
+        _ => vec![numerator, weight],
+    };
+    let rules: Vec<String> = rules.into_iter().flatten().collect();
+    format!(
+        "{} ({} {})",
+        rules.join(", "),
+        plan.info.dtype,
+        if criterion == "plan" {
+            "as the plan has it"
+        } else {
+            "alone"
+        }
+    )
+}
+
+fn table_of(report: &HorizonReport, plan: &HorizonPlan) -> Table {
+    let length = report.envelope.length.unwrap_or(0);
+    let any_effective = plan
+        .heads
+        .iter()
+        .any(|head| head.effective_slope != head.slope);
+    #[allow(clippy::cast_precision_loss)]
+    let overflow = plan.heads.iter().any(|h| {
+        h.overflow_distance
+            .is_some_and(|d| d.tokens() < 16.0 * length as f64)
+    });
+    let mut table = Table::new([("head", Align::Right), ("slope", Align::Right)]);
+    if any_effective {
+        table.column("effective", Align::Right);
+    }
+    for name in [
+        "first blind",
+        "blind pairs",
+        "share",
+        "last row",
+        "distinct/20",
+    ] {
+        table.column(name, Align::Right);
+    }
+    if overflow {
+        table.column("overflow at", Align::Right);
+    }
+    for head in &plan.heads {
+        let mut row = vec![head.head.to_string(), short(head.slope)];
+        if any_effective {
+            row.push(short(head.effective_slope));
+        }
+        row.push(cell(head.first_blind_distance));
+        row.push(grouped(head.blind_pairs));
+        row.push(percent(head.blind_share));
+        row.push(percent(head.blind_share_last_row));
+        row.push(head.distinct_bias_last_20.to_string());
+        if overflow {
+            row.push(cell(head.overflow_distance));
+        }
+        table.row(row);
+    }
+    table
+}

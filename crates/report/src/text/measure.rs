@@ -1,0 +1,171 @@
+//! Text of `snellen measure`.
+
+use super::audit::by_layer;
+use super::chart::{self, Cell};
+use super::table::{Align, Table};
+use super::{Page, RenderText, TextOptions, cell, escape, outcome, plural, title};
+use crate::number::{percent, short};
+use crate::schema::{MeasureHead, MeasureReport};
+
+/// Rows of the table of the worst heads.
+const WORST_SHOWN: usize = 12;
+
+impl RenderText for MeasureReport {
+    fn render_text(&self, options: &TextOptions) -> String {
+        let mut page = Page::new(options);
+        title(&mut page, &self.envelope);
+        summary(&mut page, self);
+        if !self.heads.is_empty() {
+            chart_of(&mut page, self);
+            worst(&mut page, self);
+        }
+        let checked = (!self.heads.is_empty()).then(|| plural(self.heads.len() as u64, "head"));
+        outcome::render(&mut page, &self.outcome, checked.as_deref());
+        page.finish()
+    }
+}
+
+fn summary(page: &mut Page<'_>, report: &MeasureReport) {
+    if let Some(text) = &report.envelope.text {
+        let used = if text.tokens == text.tokens_available {
+            format!("all {} tokens", text.tokens)
+        } else {
+            format!(
+                "the first {} of {} tokens",
+                text.tokens, text.tokens_available
+            )
+        };
+        let mut line = format!(
+            "Text: {}, {used} (ids from {})",
+            escape(&text.source),
+            escape(&text.tokenizer)
+        );
+        if let Some(loss) = report.loss.as_ref().and_then(|loss| loss.nats_per_token) {
+            line.push_str(&format!("; loss {loss:.3} nats a token"));
+        }
+        page.paragraph(&format!("{line}."));
+    }
+    for plan in &report.plans {
+        let Some(sum) = report.summary.plans.get(&plan.plan) else {
+            continue;
+        };
+        let heads = plural(report.summary.heads, "head");
+        page.paragraph(&if sum.blind_pairs == 0 {
+            format!("Under {} no pair of {heads} was blind.", plan.plan)
+        } else {
+            format!(
+                "Under {}, {} of {heads} had blind pairs: {} of all weights were exactly zero.",
+                plan.plan,
+                sum.heads_touched,
+                percent(sum.blind_share)
+            )
+        });
+    }
+    let mut reach: Vec<u64> = report
+        .heads
+        .iter()
+        .filter_map(|head| head.reach_90)
+        .collect();
+    reach.sort_unstable();
+    if let Some(middle) = reach.get(reach.len() / 2) {
+        page.paragraph(&format!(
+            "Half of the heads place nine tenths of their attention within {} tokens.",
+            middle
+        ));
+    }
+}
+
+fn chart_of(page: &mut Page<'_>, report: &MeasureReport) {
+    let plan = report.envelope.plan.as_deref().unwrap_or("");
+    page.heading(&format!(
+        "Share of its pairs that each head sees, under {plan}"
+    ));
+    let chart = by_layer(
+        &report.heads,
+        |head| (head.layer, head.head),
+        |head| Cell {
+            visible: blind_share(head, plan).map(|share| 1.0 - share),
+            mark: outcome::mark(&report.outcome.findings, head.layer, head.head),
+        },
+    );
+    page.lines(&chart.lines(page.options));
+    page.line(&format!("  {}", chart::legend("every pair", page.options)));
+    let marks = chart
+        .rows
+        .iter()
+        .flat_map(|row| &row.cells)
+        .flatten()
+        .filter_map(|cell| cell.mark);
+    if let Some(legend) = outcome::mark_legend(marks) {
+        page.line(&format!("  {legend}"));
+    }
+}
+
+fn blind_share(head: &MeasureHead, plan: &str) -> Option<f64> {
+    head.plans
+        .get(plan)
+        .and_then(|evidence| evidence.blind_share)
+}
+
+fn worst(page: &mut Page<'_>, report: &MeasureReport) {
+    let plan = report.envelope.plan.as_deref().unwrap_or("");
+    let mut heads: Vec<&MeasureHead> = report.heads.iter().collect();
+    // most blind first; among equals, the one that reaches least far
+    let blind = |head: &MeasureHead| blind_share(head, plan).unwrap_or(0.0);
+    let reach = |head: &MeasureHead| head.reach_90.unwrap_or(u64::MAX);
+    heads.sort_by(|a, b| {
+        let order = blind(b)
+            .total_cmp(&blind(a))
+            .then_with(|| reach(a).cmp(&reach(b)));
+        order.then_with(|| (a.layer, a.head).cmp(&(b.layer, b.head)))
+    });
+    let shown = heads.len().min(WORST_SHOWN);
+    page.heading(&format!(
+        "Shortest-sighted heads under {plan} ({shown} of {})",
+        heads.len()
+    ));
+    let mut table = Table::new([
+        ("layer", Align::Right),
+        ("head", Align::Right),
+        ("slope", Align::Right),
+        ("blind", Align::Right),
+        ("first blind", Align::Right),
+        ("last seen", Align::Right),
+        ("reach 50/90/99", Align::Right),
+        ("effective", Align::Right),
+        ("entropy", Align::Right),
+        ("key 0", Align::Right),
+    ]);
+    for head in &heads[..shown] {
+        let evidence = head.plans.get(plan);
+        table.row(vec![
+            head.layer.to_string(),
+            head.head.to_string(),
+            short(head.effective_slope),
+            cell(
+                evidence
+                    .and_then(|evidence| evidence.blind_share)
+                    .map(percent),
+            ),
+            cell(evidence.and_then(|evidence| evidence.first_blind_distance)),
+            cell(evidence.and_then(|evidence| evidence.last_visible_distance)),
+            format!(
+                "{}/{}/{}",
+                cell(head.reach_50),
+                cell(head.reach_90),
+                cell(head.reach_99)
+            ),
+            cell(
+                head.effective_horizon
+                    .map(|distance| short(distance.tokens().round())),
+            ),
+            cell(head.entropy_nats.map(short)),
+            cell(head.key0_mass.map(percent)),
+        ]);
+    }
+    page.table(&table);
+    page.paragraph(
+        "  reach: distance that holds 50/90/99 % of the attention; effective: where the bias outweighs the largest content \
+         advantage this text showed; entropy in nats; key 0: mean weight on the first token",
+    );
+}

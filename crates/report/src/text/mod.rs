@@ -1,0 +1,149 @@
+//! The text renderer: a summary in plain words, the eye chart, the worst heads, then the findings.
+
+mod audit;
+mod chart;
+mod escape;
+mod explain;
+mod horizon;
+mod inspect;
+mod measure;
+mod outcome;
+mod style;
+mod table;
+
+pub use escape::escape;
+pub use style::TextOptions;
+
+use crate::number::Distance;
+use crate::schema::{Envelope, ModelInfo};
+use style::Style;
+
+/// A report that has a text form.
+pub trait RenderText {
+    /// The document, ending in a newline.
+    fn render_text(&self, options: &TextOptions) -> String;
+}
+
+/// A document under construction.
+#[derive(Debug)]
+struct Page<'a> {
+    options: &'a TextOptions,
+    out: String,
+}
+
+impl<'a> Page<'a> {
+    fn new(options: &'a TextOptions) -> Self {
+        Self {
+            options,
+            out: String::new(),
+        }
+    }
+
+    /// A line as it is.
+    fn line(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// A paragraph, wrapped.
+    fn paragraph(&mut self, text: &str) {
+        let wrapped = self.options.wrap(text, 0);
+        self.line(&wrapped);
+    }
+
+    /// A paragraph, wrapped and indented by two.
+    fn indented(&mut self, text: &str) {
+        let wrapped = self.options.wrap(text, 2);
+        self.line(&format!("  {wrapped}"));
+    }
+
+    /// A list item, wrapped, with a hanging indent of four.
+    fn item(&mut self, text: &str) {
+        let wrapped = self.options.wrap(&format!("- {text}"), 4);
+        self.line(&format!("  {wrapped}"));
+    }
+
+    /// A blank line and a heading.
+    fn heading(&mut self, text: &str) {
+        let painted = self.options.paint(Style::Bold, text);
+        self.out.push('\n');
+        self.line(&painted);
+    }
+
+    fn lines(&mut self, lines: &[String]) {
+        for line in lines {
+            self.line(line);
+        }
+    }
+
+    /// A table with its header in bold.
+    fn table(&mut self, table: &table::Table) {
+        let lines = table.lines();
+        if let Some((header, rows)) = lines.split_first() {
+            let painted = self.options.paint(Style::Dim, header);
+            self.line(&painted);
+            self.lines(rows);
+        }
+    }
+
+    fn finish(self) -> String {
+        self.out
+    }
+}
+
+/// The first line of every document: what was looked at.
+fn title(page: &mut Page<'_>, envelope: &Envelope) {
+    let subject = envelope
+        .model
+        .as_ref()
+        .map_or_else(|| "no model".to_owned(), describe_model);
+    let mut text = page
+        .options
+        .paint(Style::Bold, &format!("snellen {}", envelope.verb));
+    text.push_str(&format!(": {subject}"));
+    if let Some(length) = envelope.length {
+        text.push_str(&format!(", {length} tokens"));
+    }
+    page.line(&text);
+}
+
+/// `bloom-560m (bloom, 24 layers, 16 heads of 64, trained at 2048)`.
+fn describe_model(model: &ModelInfo) -> String {
+    let mut facts = vec![model.family.clone()];
+    facts.extend(model.n_layers.map(|n| plural(n, "layer")));
+    match (model.n_heads, model.head_width) {
+        (Some(heads), Some(width)) => facts.push(format!("{} of {width}", plural(heads, "head"))),
+        (Some(heads), None) => facts.push(plural(heads, "head")),
+        _ => {}
+    }
+    if !model.causal {
+        facts.push("bidirectional".to_owned());
+    }
+    facts.extend(
+        model
+            .trained_length
+            .map(|length| format!("trained at {length}")),
+    );
+    format!("{} ({})", escape(&model.name), facts.join(", "))
+}
+
+/// `1 head`, `3 heads`.
+fn plural(count: u64, noun: &str) -> String {
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
+}
+
+/// A table cell: the value, or a dash where there is none.
+fn cell<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// The share of `length` that lies nearer than `distance`; all of it when there is no such distance.
+fn seen_share(distance: Option<Distance>, length: u64) -> f64 {
+    #[allow(clippy::cast_precision_loss)] // a display value
+    let length = length.max(1) as f64;
+    distance.map_or(1.0, |distance| (distance.tokens() / length).min(1.0))
+}
