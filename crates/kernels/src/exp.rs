@@ -5,11 +5,19 @@
 //! `p(0) = p'(0) = 1` (Lawson iteration in f64, then each coefficient rounded to f32 in turn, lowest first, and the rest
 //! refitted); the polynomial is off by at most 3.2e-9, a nineteenth of the f32 rounding unit.
 #![allow(unsafe_code, reason = "vector loads and stores on slices")]
+#![allow(
+    clippy::excessive_precision,
+    reason = "coefficients to nine digits, as many as an f32 can need"
+)]
 
 use crate::lanes::{Isa, Lanes, dispatch};
 
-/// Largest error of [`exp_in_place`] in units of the last place of the exact result.
+/// Largest error of [`exp_in_place`] in units of the last place of the exact result, on a processor with a fused
+/// multiply-add.
 pub const EXP_ULPS_MAX: f64 = 1.0;
+
+/// The same on a processor without one, where each multiply-add rounds twice.
+pub const EXP_ULPS_MAX_UNFUSED: f64 = 2.0;
 
 /// `ln(2^-150)`, rounded down to f32: an exponential at or below it is nearer to 0 than to the smallest f32, or as near
 /// and 0 is even. `numerics` derives the same number as the threshold of gradual underflow.
@@ -25,8 +33,9 @@ const POLY: [f32; 5] = [
 ];
 /// `1.5 * 2^23`: adding it rounds a float below `2^22` to an integer, ties to even.
 const ROUNDER: f32 = 12_582_912.0;
-/// ln 2 in two parts.
-const LN2_HIGH: f32 = std::f32::consts::LN_2;
+/// ln 2 in two parts (Cody and Waite): the first has 15 bits, so that its product with any `n` here is exact even without a
+/// fused multiply-add.
+const LN2_HIGH: f32 = 0.693_145_75;
 const LN2_LOW: f32 = (std::f64::consts::LN_2 - LN2_HIGH as f64) as f32;
 
 /// `(p, n)` with `exp(t) = p / factor * 2^n`; `factor` a power of two that costs nothing here.
@@ -173,17 +182,19 @@ mod tests {
         (f64::from(got) - exact).abs() / Format::F32.ulp(exact)
     }
 
-    /// Worst error over every `step`-th float of both signs with `|x| <= limit`.
+    /// Worst error over every `step`-th float of both signs with `least <= |x| <= limit`, and where it is.
     fn worst(
+        least: f32,
         limit: f32,
         step: usize,
         f: impl Fn(&mut [f32]),
         exact: impl Fn(f64) -> f64,
     ) -> (f64, f32) {
-        let codes: Vec<u32> = (0..=limit.to_bits()).step_by(step).collect();
         let mut worst = (0.0, 0.0);
-        for sign in [0, 0x8000_0000] {
-            for chunk in codes.chunks(4096) {
+        let mut codes = (least.to_bits()..=limit.to_bits()).step_by(step).peekable();
+        while codes.peek().is_some() {
+            let chunk: Vec<u32> = codes.by_ref().take(4096).collect();
+            for sign in [0, 0x8000_0000] {
                 let xs: Vec<f32> = chunk.iter().map(|c| f32::from_bits(c | sign)).collect();
                 let mut ys = xs.clone();
                 f(&mut ys);
@@ -214,8 +225,13 @@ mod tests {
     #[test]
     fn exp_keeps_its_bound_on_every_instruction_set() {
         for &isa in Isa::available() {
-            let (error, at) = worst(110.0, 1009, |xs| exp_with(isa, xs), f64::exp);
-            assert!(error <= EXP_ULPS_MAX, "{isa:?}: {error} ulp at {at}");
+            let (error, at) = worst(0.0, 110.0, 1009, |xs| exp_with(isa, xs), f64::exp);
+            let bound = if isa == Isa::Portable {
+                EXP_ULPS_MAX_UNFUSED
+            } else {
+                EXP_ULPS_MAX
+            };
+            assert!(error <= bound, "{isa:?}: {error} ulp at {at}");
         }
     }
 
@@ -223,7 +239,7 @@ mod tests {
     #[test]
     #[ignore = "two billion exponentials"]
     fn exp_keeps_its_bound_on_every_float() {
-        let (error, at) = worst(110.0, 1, exp_in_place, f64::exp);
+        let (error, at) = worst(0.0, 110.0, 1, exp_in_place, f64::exp);
         assert!(error <= EXP_ULPS_MAX, "{error} ulp at {at}");
     }
 
@@ -246,6 +262,7 @@ mod tests {
         }
     }
 
+    /// Arguments whose quotient by the cap is subnormal are left out: there the error is absolute, below 2^-149 times the cap.
     /// Four units: Cephes' two, one of the quotient that is its argument, one of the final product.
     #[test]
     fn soft_cap_is_tanh() {
@@ -253,6 +270,7 @@ mod tests {
             for &isa in Isa::available() {
                 let c = f64::from(cap);
                 let (error, at) = worst(
+                    1e-30,
                     1e4,
                     5003,
                     |xs| soft_cap_with(isa, xs, cap),

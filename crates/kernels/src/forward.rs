@@ -93,6 +93,27 @@ pub(crate) fn attention_with(
         });
 }
 
+/// Working memory of [`attention`] in bytes beside its inputs and outputs, for `threads` threads, with or without an
+/// observer. Linear in the number of keys and queries.
+pub fn attention_workspace_bytes(shape: &AttentionShape, threads: usize, observed: bool) -> usize {
+    let (keys, queries) = (shape.n_keys, shape.query_offset + shape.n_queries);
+    let packed = 2 * keys * shape.head_width;
+    let bias = queries + keys + 4 * TILE_MAX + KEY_BLOCK;
+    let scratch = TILE_MAX * (2 * shape.head_width + KEY_BLOCK);
+    let strip = if observed {
+        TILE_MAX * strip_stride(keys)
+    } else {
+        0
+    };
+    // A thread that waits for a packed head may hold on to the one before.
+    threads * (2 * packed + bias + scratch + strip) * size_of::<f32>()
+}
+
+/// Elements from one row of the strip to the next. The extra 16 keeps rows of a power-of-two length off the same cache set.
+fn strip_stride(n_keys: usize) -> usize {
+    n_keys.next_multiple_of(KEY_BLOCK) + 16
+}
+
 /// Output pointers shared by the tasks.
 #[derive(Clone, Copy)]
 struct Out {
@@ -141,8 +162,7 @@ impl Call<'_> {
             key_valid: input.key_valid,
         };
         let mut scratch = Scratch::new(s.head_width);
-        // The extra 16 keeps rows of a power-of-two length off the same cache set.
-        let stride = s.n_keys.next_multiple_of(KEY_BLOCK) + 16;
+        let stride = strip_stride(s.n_keys);
         let mut watch = observer.map(|o| (o, o.begin(head), Buffer::new(TILE_MAX * stride)));
         let row = s.n_heads * s.head_width;
         let step = tile_rows(self.isa);
@@ -189,8 +209,13 @@ impl Call<'_> {
 }
 
 fn rows_of(heads: &Heads<'_>, head: usize) -> Rows {
+    // An empty slice where there are no rows at all; `AttentionInput::check` has seen to all others.
+    let from = heads
+        .data
+        .get(heads.offset + head * heads.head_stride..)
+        .unwrap_or_default();
     Rows {
-        ptr: heads.data[heads.offset + head * heads.head_stride..].as_ptr(),
+        ptr: from.as_ptr(),
         stride: heads.row_stride,
     }
 }
@@ -358,6 +383,73 @@ impl Packs {
             *self.cells[kv_head]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::{Case, bits, shape};
+    use crate::{CapOrder, reference};
+
+    fn cases() -> Vec<Case> {
+        let mut capped = shape(100, 2, 24);
+        capped.soft_cap = Some((4.0, CapOrder::BeforeBias));
+        let mut both = shape(131, 2, 64);
+        both.causal = false;
+        let mut padded = Case::random(shape(200, 2, 20), 4).by_key();
+        padded.key_valid = Some((0..200).map(|j| j > 90 && j % 7 != 0).collect());
+        let mut bad = Case::random(shape(150, 1, 18), 5);
+        bad.v[18 * 100] = f32::NAN;
+        vec![
+            Case::random(shape(1, 1, 1), 1),
+            Case::random(shape(7, 3, 33), 1),
+            Case::random(shape(300, 2, 64), 2),
+            Case::random(capped, 3),
+            Case::random(both, 3),
+            padded,
+            bad,
+        ]
+    }
+
+    fn run(isa: Isa, case: &Case) -> (Vec<f32>, Vec<f32>) {
+        let s = case.shape;
+        let mut out = vec![0.0; s.n_queries * s.n_heads * s.head_width];
+        let mut lse = vec![0.0; s.n_queries * s.n_heads];
+        attention_with(isa, &case.input(), &mut out, &mut lse, None);
+        (out, lse)
+    }
+
+    #[test]
+    fn every_instruction_set_equals_the_reference() {
+        for &isa in Isa::available() {
+            for (i, case) in cases().iter().enumerate() {
+                let (out, lse) = run(isa, case);
+                let (expected, expected_lse) = reference::attention(&case.input());
+                let (mut t_out, mut t_lse) = case.tolerances();
+                if isa == Isa::Portable {
+                    // Unfused: two roundings where the bound counts one.
+                    (t_out, t_lse) = (t_out.times(2.0), t_lse.times(2.0));
+                }
+                t_out.check(&format!("{isa:?}, case {i}"), &expected, &out);
+                t_lse.check(&format!("{isa:?}, case {i}, lse"), &expected_lse, &lse);
+            }
+        }
+    }
+
+    /// A row meets no other row, so neither the tile nor the number of lanes can change it.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn vector_width_does_not_change_a_bit() {
+        if !Isa::available().contains(&Isa::Avx512) {
+            eprintln!("SKIPPED: this processor has no AVX-512 to compare");
+            return;
+        }
+        for (i, case) in cases().iter().enumerate() {
+            let (wide, narrow) = (run(Isa::Avx512, case), run(Isa::Avx2, case));
+            assert_eq!(bits(&wide.0), bits(&narrow.0), "case {i}");
+            assert_eq!(bits(&wide.1), bits(&narrow.1), "case {i}");
         }
     }
 }

@@ -194,7 +194,8 @@ impl AttentionInput<'_> {
                 s.n_keys
             ),
             BiasTable::ByDistance { values } => {
-                let needed = self.max_distance() + 1;
+                let empty = s.n_queries == 0 || s.n_keys == 0;
+                let needed = if empty { 0 } else { self.max_distance() + 1 };
                 assert!(
                     values.len().is_multiple_of(s.n_heads) && values.len() / s.n_heads >= needed,
                     "bias by distance has {} entries for {} heads of at least {needed} distances",

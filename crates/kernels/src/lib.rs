@@ -12,7 +12,21 @@
 //!
 //! A row's result depends on its own query, the keys, the values and the bias alone: neither the tile it falls into,
 //! nor how the queries are split into calls, nor the number of threads changes it by a bit.
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::print_stderr,
+        reason = "a failed unwrap is a failed test; a skipped test says so"
+    )
+)]
+
+// The unit tests of the instruction sets share the inputs and tolerances of the integration tests, which name the crate.
+#[cfg(test)]
+extern crate self as snellen_kernels;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
 
 pub mod emulated;
 pub mod exp;
@@ -23,6 +37,6 @@ mod observer;
 pub mod reference;
 mod tile;
 
-pub use forward::attention;
+pub use forward::{attention, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};

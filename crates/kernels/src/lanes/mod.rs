@@ -98,23 +98,23 @@ impl Isa {
     }
 
     /// All that this processor runs, fastest first.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn available() -> &'static [Self] {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            let avx512 =
-                avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-            let all = &[Self::Avx512, Self::Avx2, Self::Portable];
-            return if avx512 {
-                all
-            } else if avx2 {
-                &all[1..]
-            } else {
-                &all[2..]
-            };
+        const ALL: &[Isa] = &[Isa::Avx512, Isa::Avx2, Isa::Portable];
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 =
+            avx2 && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+        match (avx512, avx2) {
+            (true, _) => ALL,
+            (false, true) => &ALL[1..],
+            (false, false) => &ALL[2..],
         }
-        #[allow(unreachable_code, reason = "reached on other architectures")]
-        &[Self::Portable]
+    }
+
+    /// All that this processor runs, fastest first.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn available() -> &'static [Self] {
+        &[Isa::Portable]
     }
 }
 

@@ -1,5 +1,9 @@
 //! Eight lanes in plain Rust: whatever the compiler makes of them.
 #![allow(unsafe_code, reason = "implements the raw loads and stores of `Lanes`")]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several arrays of lanes side by side"
+)]
 
 use super::Lanes;
 
