@@ -108,19 +108,17 @@ fn copy_rows(tensor: &FlexTensor) -> FlexTensor {
     tensor_from(values, shape)
 }
 
-/// Applies `f` to every value; one loop per activation, so that each vectorises.
 fn activate(row: &mut [f32], activation: Activation) {
-    fn each(row: &mut [f32], f: impl Fn(f32) -> f32) {
-        for x in row {
-            *x = f(*x);
-        }
-    }
     match activation {
-        Activation::GeluTanh => each(row, math::gelu_tanh),
-        Activation::GeluErf => each(row, math::gelu_erf),
-        Activation::Silu => each(row, math::silu),
-        // `if` rather than `max`, which would swallow NaN.
-        Activation::Relu => each(row, |x| if x < 0.0 { 0.0 } else { x }),
+        Activation::GeluTanh => math::gelu_tanh(row),
+        Activation::GeluErf => math::gelu_erf(row),
+        Activation::Silu => math::silu(row),
+        Activation::Relu => {
+            for x in row {
+                // `if` rather than `max`, which would swallow NaN.
+                *x = if *x < 0.0 { 0.0 } else { *x };
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod generate;
 mod head;
 mod layer;
 mod math;
+mod memory;
 mod observer;
 mod ops;
 mod spec;
@@ -27,6 +28,7 @@ pub use error::{ModelError, SpecError};
 pub use forward::{ForwardOptions, Hidden, Model};
 pub use generate::Tokens;
 pub use head::{Loss, TokenScore};
+pub use memory::{MemoryEstimate, MemoryRequest, memory_estimate};
 pub use observer::LayerObserver;
 pub use spec::{
     Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, MlpSpec,
