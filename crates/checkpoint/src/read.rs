@@ -67,10 +67,12 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<Value, CheckpointError> {
 /// Turns a `serde_json` error into ours, telling a file that was cut off from one that is wrong.
 pub(crate) fn json_error(error: &serde_json::Error) -> CheckpointError {
     use serde_json::error::Category;
+    // An end of file inside a part with a message of its own is classified as data; its text still tells.
+    let cut = error.is_eof() || error.to_string().contains("EOF while parsing");
     CheckpointError::malformed(match error.classify() {
-        Category::Eof => format!("is cut off or empty: {error}"),
+        _ if cut => format!("is cut off or empty: {error}"),
         Category::Data => error.to_string(),
-        Category::Syntax | Category::Io => format!("is not JSON: {error}"),
+        _ => format!("is not JSON: {error}"),
     })
 }
 

@@ -25,9 +25,9 @@ fn open(text: &[u8]) -> Result<Tokenizer, snellen_checkpoint::CheckpointError> {
 #[test]
 fn nothing_is_cut_and_nothing_added() {
     let tokenizer = open(BPE.as_bytes()).unwrap();
-    assert_eq!(tokenizer.encode("ab ab").unwrap(), [2, 4, 1]);
+    assert_eq!(tokenizer.encode("ab ab").unwrap(), [2, 3, 2]);
     assert_eq!(tokenizer.encode("").unwrap(), [0u32; 0]);
-    assert_eq!(tokenizer.decode(&[2, 4, 1]).unwrap(), "ab ab");
+    assert_eq!(tokenizer.decode(&[2, 3, 2]).unwrap(), "ab ab");
     assert_eq!(tokenizer.vocab_size(), 6);
     assert_eq!(tokenizer.hash().len(), 64);
 }
@@ -38,7 +38,7 @@ fn merges_as_pairs() {
     let pairs = BPE.replace(r#"["a b", "Ġ a"]"#, r#"[["a", "b"], ["Ġ", "a"]]"#);
     assert_eq!(
         open(pairs.as_bytes()).unwrap().encode("ab ab").unwrap(),
-        [2, 4, 1]
+        [2, 3, 2]
     );
 }
 

@@ -115,7 +115,7 @@ impl MinBpe {
             if start != covered {
                 break;
             }
-            self.encode_piece(text[start..end].as_bytes(), &mut ids);
+            self.encode_piece(&text.as_bytes()[start..end], &mut ids);
             covered = end;
         }
         // Text between matches would be dropped (that is what the original does); refuse instead of losing it.

@@ -35,7 +35,7 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Kind {
     HuggingFace(Box<tokenizers::Tokenizer>),
-    MinBpe(minbpe::MinBpe),
+    MinBpe(Box<minbpe::MinBpe>),
 }
 
 impl Tokenizer {
@@ -43,7 +43,7 @@ impl Tokenizer {
     pub fn open(path: &Path) -> Result<Tokenizer, CheckpointError> {
         let bytes = read_limited(path, TOKENIZER_BYTES_MAX)?;
         let kind = if minbpe::is_minbpe(&bytes) {
-            minbpe::MinBpe::parse(&bytes).map(Kind::MinBpe)
+            minbpe::MinBpe::parse(&bytes).map(|t| Kind::MinBpe(Box::new(t)))
         } else {
             huggingface::parse(&bytes).map(|t| Kind::HuggingFace(Box::new(t)))
         };

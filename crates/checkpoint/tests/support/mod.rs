@@ -2,7 +2,9 @@
 
 #![allow(
     dead_code,
+    unreachable_pub,
     clippy::unwrap_used,
+    clippy::print_stderr,
     reason = "shared by several test binaries, none of which uses all of it"
 )]
 
@@ -43,7 +45,7 @@ impl Tensor {
     }
 
     pub fn cast(&self, dtype: &'static str) -> Tensor {
-        let bytes = self.values().iter().flat_map(|&v| match dtype {
+        let bytes = self.values().into_iter().flat_map(|v| match dtype {
             "F16" => half::f16::from_f32(v).to_le_bytes().to_vec(),
             "BF16" => half::bf16::from_f32(v).to_le_bytes().to_vec(),
             "F64" => f64::from(v).to_le_bytes().to_vec(),
@@ -239,8 +241,8 @@ pub fn logits(path: &Path, ids: &[u32]) -> Vec<f32> {
     model.logits(&hidden, 0..ids.len()).unwrap()
 }
 
-/// Compares with an absolute tolerance, and reports the worst place.
-pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
+/// Compares with an absolute tolerance, and reports the worst place. The largest difference.
+pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) -> f32 {
     assert_eq!(found.len(), expected.len(), "{what}");
     let worst = found
         .iter()
@@ -249,13 +251,13 @@ pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32)
         .map(|(i, (f, e))| (i, (f - e).abs()))
         .max_by(|a, b| a.1.total_cmp(&b.1));
     let (index, distance) = worst.expect("not empty");
-    eprintln!("{what}: largest difference {distance:e}");
     assert!(
         distance <= tolerance,
         "{what}: at {index} expected {}, found {}, distance {distance:e} > {tolerance:e}",
         expected[index],
         found[index]
     );
+    distance
 }
 
 /// A path in the shared data, or `None` and a visible line.
