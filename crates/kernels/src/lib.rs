@@ -3,7 +3,7 @@
 //! The crate works on plain slices, one sequence at a time; it knows no tensors, models or files. Four versions of the
 //! same function stand above one another, each tested against the one before (the ladder of truth):
 //!
-//! 1. [`reference`]: every score in f64, whole rows, nothing clever;
+//! 1. [`mod@reference`]: every score in f64, whole rows, nothing clever;
 //! 2. [`emulated`]: the steps of a [`numerics::PrecisionPlan`], each rounded to its own format;
 //! 3. [`attention`]: f32, online softmax over key blocks, newest block first, SIMD chosen at run time.
 //!
