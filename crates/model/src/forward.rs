@@ -52,7 +52,7 @@ impl Hidden {
     }
 }
 
-/// A model that can run. Cheap to clone nothing of it; share it behind an [`Arc`].
+/// A model that can run. Takes `&self` everywhere: share it behind an [`Arc`].
 pub struct Model {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) store: Store,

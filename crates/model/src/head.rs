@@ -212,16 +212,17 @@ impl Model {
     ) -> Result<(), ModelError> {
         let block_rows = block_rows(self.spec.width);
         let role = self.store.head_role();
-        self.store.for_blocks(role, block_rows, |ids, table| {
-            let table = table.transpose();
-            for part in chunks(range.len(), ROWS) {
-                let part = range.start + part.start..range.start + part.end;
-                let mut logits = values(rows(&hidden.rows, part.clone()).matmul(table.clone()));
-                self.finish_logits(&mut logits);
-                f(part, ids.clone(), &logits);
-            }
-            Ok(())
-        })
+        let n_products = range.len().div_ceil(ROWS);
+        self.store
+            .for_blocks(role, block_rows, n_products, |ids, table| {
+                for part in chunks(range.len(), ROWS) {
+                    let part = range.start + part.start..range.start + part.end;
+                    let mut logits = values(rows(&hidden.rows, part.clone()).matmul(table.clone()));
+                    self.finish_logits(&mut logits);
+                    f(part, ids.clone(), &logits);
+                }
+                Ok(())
+            })
     }
 
     /// Scale and soft cap.

@@ -32,7 +32,7 @@ pub(crate) fn silu(values: &mut [f32]) {
 /// `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, which is `x / (1 + exp(-2u))`.
 pub(crate) fn gelu_tanh(values: &mut [f32]) {
     // sqrt(2/pi), as BLOOM and torch write it.
-    let u = |x: f32| 0.797_884_56 * x * (1.0 + 0.044_715 * x * x);
+    let u = |x: f32| 0.797_884_6 * x * (1.0 + 0.044_715 * x * x);
     through_exp(values, |x| -2.0 * u(x), |x, e| x / (1.0 + e));
 }
 
@@ -59,7 +59,7 @@ fn erfc_exponent(x: f32) -> f32 {
     let low = -3.883_964_4e-3 * t + 2.425_462_2e-2;
     let mut r = high * s + low;
     r = r * t - 1.067_778_8e-1;
-    r = r * t - 6.348_466_9e-1;
+    r = r * t - 6.348_467e-1;
     r = r * t - 1.287_175_1e-1;
     r * t - t
 }

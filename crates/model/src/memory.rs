@@ -91,6 +91,8 @@ pub fn memory_estimate(spec: &ModelSpec, request: &MemoryRequest) -> MemoryEstim
         WeightRole::Head
     };
     let all: u64 = roles.iter().map(|&role| bytes(role)).sum();
+    // A weight is transposed when read: once more for a moment.
+    let largest = spec.width * spec.block.mlp.hidden.max(spec.query_width());
     let weights = if request.keep_weights { all } else { layer };
 
     let (stream, query) = (floats(n, spec.width), floats(n, spec.query_width()));
@@ -131,8 +133,10 @@ pub fn memory_estimate(spec: &ModelSpec, request: &MemoryRequest) -> MemoryEstim
         (_, true) => bytes(head_role),
         _ => floats(vocab_block as u64, spec.width),
     };
-    // Logits twice for a moment; rows of the targets; the state of a row is 32 bytes.
-    let scores = 2 * floats(logit_rows, vocab_block) + 2 * floats(logit_rows, spec.width) + 32 * n;
+    // Logits twice for a moment, as is the block when it is transposed; rows of the targets; the state of a row is 32 bytes.
+    let scores = (2 * floats(logit_rows, vocab_block)).max(floats(vocab_block as u64, spec.width))
+        + 2 * floats(logit_rows, spec.width)
+        + 32 * n;
     let head = if request.loss {
         table_block + scores
     } else {
@@ -143,7 +147,13 @@ pub fn memory_estimate(spec: &ModelSpec, request: &MemoryRequest) -> MemoryEstim
     let caches = if request.cache { keys_values } else { 0 };
     let embedding = if whole_table { table } else { 0 } + 2 * stream + kept + request.evidence;
     // Attention's workspace and a chunk's temporaries are not alive together, but the allocator seldom gives either back.
-    let blocks = weights + activations + keys_values + bias + attention + request.evidence;
+    let blocks = weights
+        + 4 * largest as u64
+        + activations
+        + keys_values
+        + bias
+        + attention
+        + request.evidence;
     let output = head + stream + kept + caches + request.evidence;
     MemoryEstimate {
         weights,

@@ -1,4 +1,5 @@
 //! Mistakes in specifications, weights and inputs are named precisely.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The forward pass against an independent f64 one, and against itself: lengths, chunks, cache, padding.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 

@@ -1,5 +1,10 @@
 //! The memory estimate against the peak resident size of this process. Alone in its binary, for the peak is the process's.
 #![cfg(target_os = "linux")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a failed unwrap is a failed test; the figures are the point"
+)]
 
 mod common;
 

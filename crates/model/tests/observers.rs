@@ -1,4 +1,5 @@
 //! What must not change the output: observers and the number of threads.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
 
@@ -8,18 +9,27 @@ use common::{Random, all, build};
 use kernels::{AttentionObserver, HeadSink, ScoreRows};
 use snellen_model::{ForwardOptions, KvCache, LayerObserver, Model, ModelSpec};
 
+/// What a head's sink reported.
+#[derive(Clone, Debug)]
+struct Seen {
+    layer: usize,
+    head: usize,
+    rows: usize,
+    /// Worst |sum of weights - 1|.
+    worst: f64,
+}
+
 /// Sums weights of every row, to see that the scores and the log-sum-exp it is shown belong together.
 #[derive(Debug, Default)]
 struct Watch {
-    /// (layer, head, rows seen, worst |sum of weights - 1|)
-    seen: Arc<Mutex<Vec<(usize, usize, usize, f64)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
     done: Mutex<Vec<usize>>,
 }
 
 #[derive(Debug)]
 struct WatchLayer {
     layer: usize,
-    seen: Arc<Mutex<Vec<(usize, usize, usize, f64)>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
 }
 
 struct Sink {
@@ -50,10 +60,13 @@ impl AttentionObserver for WatchLayer {
     fn finish(&self, head: usize, sink: Box<dyn HeadSink>) {
         let sink: Box<dyn std::any::Any> = sink;
         let sink = sink.downcast::<Sink>().unwrap();
-        self.seen
-            .lock()
-            .unwrap()
-            .push((self.layer, head, sink.rows, sink.worst));
+        let seen = Seen {
+            layer: self.layer,
+            head,
+            rows: sink.rows,
+            worst: sink.worst,
+        };
+        self.seen.lock().unwrap().push(seen);
     }
 }
 
@@ -94,15 +107,19 @@ fn observers_see_everything_and_change_no_bit() {
             spec.name
         );
         let mut seen = watch.seen.lock().unwrap().clone();
-        seen.sort_by_key(|s| (s.0, s.1));
-        let heads: Vec<_> = seen.iter().map(|s| (s.0, s.1, s.2)).collect();
+        seen.sort_by_key(|s| (s.layer, s.head));
+        let heads: Vec<_> = seen.iter().map(|s| (s.layer, s.head, s.rows)).collect();
         let expected: Vec<_> = (0..spec.n_heads).map(|h| (0, h, 130)).collect();
         assert_eq!(
             heads, expected,
             "{}: every head of layer 0 once, all rows",
             spec.name
         );
-        assert!(seen.iter().all(|s| s.3 < 1e-5), "{}: {seen:?}", spec.name);
+        assert!(
+            seen.iter().all(|s| s.worst < 1e-5),
+            "{}: {seen:?}",
+            spec.name
+        );
         assert_eq!(*watch.done.lock().unwrap(), [0, 1]);
     }
 }

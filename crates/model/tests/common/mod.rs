@@ -1,7 +1,6 @@
 //! Random tiny models, and a forward pass in f64 that shares no code with the crate's.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(unreachable_pub, reason = "a module of test binaries")]
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 pub mod reference;
 
