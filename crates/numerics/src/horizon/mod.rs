@@ -55,8 +55,8 @@ pub struct HeadHorizon {
     /// [`PrecisionPlan::bias_multiplicity`]. Without interpolation, which belongs to the bias.
     pub effective_slope: f64,
     /// Smallest distance of a blind pair. Where no pair of this length is blind: the first distance at which a longer sequence
-    /// would have one (it can exceed any integer type: 4.4e53 for log-scaled distance); `None` if no sequence has one, or if it
-    /// cannot be told.
+    /// would have one (it can exceed any integer type: 4.4e53 for log-scaled distance; integrated, not counted, where the row's
+    /// sum grows for more than 4,096 further keys). `None` if no sequence has one, or if it cannot be told.
     pub first_blind_distance: Option<f64>,
     /// Largest distance of a pair that is not blind; `None` if there is none (every row is NaN).
     pub last_visible_distance: Option<u64>,

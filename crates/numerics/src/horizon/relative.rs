@@ -2,6 +2,9 @@
 
 use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX};
 
+/// Keys added one by one beyond a sequence without a blind pair.
+const STEPPED_BEYOND: u64 = 4_096;
+
 /// First whole number from 0 at which a monotone predicate holds; `None` if it does not hold for any `f64`. Beyond 2^53, where
 /// not every whole number is an `f64`, the first representable one.
 pub(crate) fn first_whole(holds: impl Fn(f64) -> bool) -> Option<f64> {
@@ -129,15 +132,55 @@ impl<'a> GrowingSum<'a> {
         self.sum = grown;
     }
 
+    /// Logarithm of a sum of `exp(-gap)`: the plan's numerators contain its offset.
+    fn ln_sum(&self, sum: f64) -> f64 {
+        sum.ln() + self.question.plan.max_offset
+    }
+
     fn term(&self, distance: u64) -> f64 {
         let entry = self.question.entry_at_distance(distance as f64);
         self.question.plan.numerator(self.diagonal, entry)
     }
 
+    /// The first distance at which a longer sequence would have a blind pair, when rows of `from` keys on each of `sides` sides
+    /// have none. Keys are added one by one for a while; then the sum is integrated over ever wider stretches (trapezoids of
+    /// 10 % of the distance: relative error of the sum, so error of the threshold in nats, about `0.1^2 / 12` for a power law
+    /// of exponent near 1). `None` if the numbers end first.
+    fn beyond(&mut self, from: u64, sides: f64) -> Option<f64> {
+        let own = self.term(0);
+        let mut distance = from;
+        let stepped_end = from + STEPPED_BEYOND;
+        while !self.settled && distance < stepped_end {
+            self.add(distance);
+            self.first = self.first_for(sides * self.sum - (sides - 1.0) * own, self.first);
+            if self.first <= distance as f64 {
+                return Some(self.first);
+            }
+            distance += 1;
+        }
+        let mut far = distance as f64;
+        while !self.settled && far < 1e300 {
+            let next = (far * 1.1).ceil();
+            let term = |d: f64| {
+                let entry = self.question.entry_at_distance(d);
+                self.question.plan.numerator(self.diagonal, entry)
+            };
+            let grown = self.sum + (next - far) * (term(far) + term(next)) / 2.0;
+            self.settled = grown == self.sum;
+            self.sum = grown;
+            self.first = self.first_for(sides * self.sum - (sides - 1.0) * own, self.first);
+            if self.first <= next {
+                return Some(self.first.max(far));
+            }
+            far = next;
+        }
+        Some(self.first).filter(|first| self.settled && first.is_finite())
+    }
+
     /// First blind distance for a row of the given sum.
     fn first_for(&self, sum: f64, start: f64) -> f64 {
         let question = self.question;
-        let threshold = question.zero_gap(sum.ln());
+        let threshold = question.zero_gap(self.ln_sum(sum));
         let blind = |d: f64| question.gap(self.diagonal, question.entry_at_distance(d)) > threshold;
         if start.is_finite() {
             if start == 0.0 || !blind(start - 1.0) {
@@ -168,20 +211,17 @@ fn causal_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Counts,
         last_visible = last_visible.max(visible_in_row(growing.first, row));
         row += 1;
     }
-    let ln_sum_last = growing.sum.ln();
+    let ln_sum_last = growing.ln_sum(growing.sum);
     blind_pairs += triangle(growing.first, row, length);
     last_visible = last_visible.max(visible_in_row(growing.first, length - 1));
     let blind_last_row = blind_in_row(growing.first, length - 1);
-    // No blind pair yet: follow the sum until a row has one.
-    let mut longer = row;
-    while !growing.settled && growing.first > (longer.max(1) - 1) as f64 && longer < ROWS_MAX {
-        growing.add(longer);
-        growing.first = growing.first_for(growing.sum, growing.first);
-        longer += 1;
-    }
-    let known = growing.settled || growing.first <= (longer.max(1) - 1) as f64;
+    let first_blind = if growing.first <= (length - 1) as f64 {
+        Some(growing.first)
+    } else {
+        growing.beyond(row, 1.0)
+    };
     Ok(Counts {
-        first_blind: Some(growing.first).filter(|first| known && first.is_finite()),
+        first_blind,
         last_visible,
         blind_pairs,
         blind_last_row,
@@ -221,26 +261,31 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
         // Sums grow towards the middle, so the first blind distance shrinks.
         first = growing.first_for(row_sum(row), first);
         least = least.min(first);
-        let blind = blind_in_row(first, row) + blind_in_row(first, mirrored);
+        // Distance 0 belongs to one side only.
+        let blind = blind_in_row(first, row) + blind_in_row(first.max(1.0), mirrored);
         let copies = if row == mirrored { 1 } else { 2 };
         blind_pairs += u128::from(blind) * copies;
         last_visible = last_visible.max(visible_in_row(first, mirrored));
         if row == 0 {
-            ln_sum_last = row_sum(0).ln();
+            ln_sum_last = growing.ln_sum(row_sum(0));
             blind_last_row = blind_in_row(first, length - 1);
         }
         row += 1;
     }
     if row < length - row {
         // All rows left share one sum; both sides count the same by symmetry.
-        blind_pairs += 2 * triangle(first, row, length - row);
+        blind_pairs +=
+            triangle(first, row, length - row) + triangle(first.max(1.0), row, length - row);
         last_visible = last_visible.max(visible_in_row(first, length - 1 - row));
     }
     let seen = blind_pairs > 0;
     let first_blind = if seen {
         smallest_blind(question, &growing, row_sum, half, settled_at)
     } else {
-        first_of_longer(&mut growing, least, prefix.len() as u64)
+        {
+            growing.first = least;
+            growing.beyond(prefix.len() as u64, 2.0)
+        }
     };
     Ok(Counts {
         first_blind,
@@ -269,21 +314,6 @@ fn smallest_blind(
         }
     }
     smallest
-}
-
-/// What a long enough sequence would show: a middle row's sum has every distance twice.
-fn first_of_longer(growing: &mut GrowingSum<'_>, start: f64, from: u64) -> Option<f64> {
-    let mut distance = from;
-    while !growing.settled && distance < ROWS_MAX {
-        growing.add(distance);
-        distance += 1;
-    }
-    if !growing.settled {
-        return None;
-    }
-    let own = growing.term(0);
-    let first = growing.first_for(2.0 * growing.sum - own, start);
-    Some(first).filter(|first| first.is_finite())
 }
 
 /// What [`super::Counts::first_blind`] would be were the bias stored relative to the query: for key-position plans whose sequence is

@@ -25,14 +25,18 @@ pub struct ScoreSpec<'a> {
 impl PrecisionPlan {
     /// The form the bias really takes: [`super::BiasPath::form`] for the plain linear bias under a causal mask. A bias that is
     /// not linear in the position cannot be written as a function of the key alone, and without a causal mask `m j` would not
-    /// be ALiBi; both are functions of the distance.
+    /// be ALiBi; both are functions of the distance. So is a bias inside a soft cap: the constant of the row by which the two
+    /// forms differ would be bent with it.
     pub fn bias_form(&self, bias: &BiasFunction, causal: bool) -> BiasForm {
         let separable = match bias.shape {
             BiasShape::Linear => bias.clamp.is_none(),
             BiasShape::None => true,
             _ => false,
         };
-        if separable && causal {
+        let inside_cap = bias
+            .soft_cap
+            .is_some_and(|cap| cap.order == CapOrder::AfterBias);
+        if separable && causal && !inside_cap {
             self.bias.form
         } else {
             BiasForm::Relative

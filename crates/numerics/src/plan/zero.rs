@@ -148,7 +148,11 @@ impl PrecisionPlan {
         } else {
             2.0_f64.powi(bound.log2().floor() as i32 - (p - 1))
         };
-        let largest = (bound / step).floor() * step;
+        // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
+        let largest = match self.probability_underflow {
+            Underflow::Gradual => (bound / step).floor() * step,
+            Underflow::Flush => ((bound / step).ceil() - 1.0) * step,
+        };
         let edge = largest + step / 2.0;
         let quotient_zero = -(edge.ln() + f64::from(unit_exponent) * LN_2) - self.max_offset;
         quotient_zero.min(exp_zero)
