@@ -1,10 +1,17 @@
 //! Certificates from weights, evidence from texts, and the checks that read them.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod bounds;
+pub mod certificate;
 pub mod checks;
 pub mod evidence;
 pub mod finding;
 
+pub use bounds::{
+    BoundMethod, BoundsOptions, HeadBounds, ProjectionRounding, VOCABULARY_FLOPS_DEFAULT,
+    static_bounds,
+};
+pub use certificate::{CertificateInput, HeadCertificate, certify, certify_all};
 pub use checks::{CheckDoc, CheckResult, CheckStatus, RemedyKind};
 pub use evidence::{ContentAdvantage, Evidence, HeadEvidence, PlanEvidence};
 pub use finding::{Finding, Severity};
