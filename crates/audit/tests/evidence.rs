@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Head, Recording, record};
-use numerics::{Criterion, Family, PlanName, PrecisionPlan, RowInput, emulate_row, emulate_row_with};
+use numerics::{
+    Criterion, Family, PlanName, PrecisionPlan, RowInput, emulate_row, emulate_row_with,
+};
 use snellen_audit::evidence::{Evidence, distance_edges};
 
 /// Blind pairs of a head by a loop over all pairs: numerator, weight, own rule; and the own rule's by distance.
@@ -17,10 +19,17 @@ struct Brute {
 
 fn brute(recording: &Recording, head: &Head, plan: &PrecisionPlan) -> Brute {
     let n = head.rows.len();
-    let mut brute =
-        Brute { numerator: 0, weight: 0, blind_by_distance: vec![0; n], pairs_by_distance: vec![0; n] };
+    let mut brute = Brute {
+        numerator: 0,
+        weight: 0,
+        blind_by_distance: vec![0; n],
+        pairs_by_distance: vec![0; n],
+    };
     for (query, raw) in head.rows.iter().enumerate() {
-        let raw: Vec<f64> = raw.iter().map(|&raw| f64::from(raw) / f64::from(recording.scale)).collect();
+        let raw: Vec<f64> = raw
+            .iter()
+            .map(|&raw| f64::from(raw) / f64::from(recording.scale))
+            .collect();
         let input = RowInput {
             raw_scores: &raw,
             scale: f64::from(recording.scale),
@@ -31,7 +40,8 @@ fn brute(recording: &Recording, head: &Head, plan: &PrecisionPlan) -> Brute {
             causal: recording.causal,
             length: n,
         };
-        let zeros = |weights: &[f64]| weights.iter().filter(|&&weight| weight == 0.0).count() as u64;
+        let zeros =
+            |weights: &[f64]| weights.iter().filter(|&&weight| weight == 0.0).count() as u64;
         brute.numerator += zeros(&emulate_row_with(plan, &input, Criterion::Exp).weights);
         brute.weight += zeros(&emulate_row_with(plan, &input, Criterion::Weight).weights);
         for (key, &weight) in emulate_row(plan, &input).weights.iter().enumerate() {
@@ -58,22 +68,49 @@ fn check(evidence: &Evidence, recording: &Recording, plans: &[PrecisionPlan], la
             assert_eq!(found.pairs, pairs, "{label}");
             // Only pairs within 2^-16 nats of the threshold may be decided otherwise, and they must be next to none: entries
             // are spread over tens of nats or, in 16 bits, sit on a grid that avoids the thresholds.
-            assert!(found.undecided_pairs <= pairs / 10_000, "{label}: {} undecided", found.undecided_pairs);
+            assert!(
+                found.undecided_pairs <= pairs / 10_000,
+                "{label}: {} undecided",
+                found.undecided_pairs
+            );
             let off = found.undecided_pairs;
             let near = |a: u64, b: u64| a.abs_diff(b) <= off;
-            assert!(near(found.blind_pairs, total), "{label}: {} blind, {total} expected", found.blind_pairs);
+            assert!(
+                near(found.blind_pairs, total),
+                "{label}: {} blind, {total} expected",
+                found.blind_pairs
+            );
             // The bare criteria have no undecided count of their own. In fp8 numerators and sum are so coarse that a quotient
             // can hit the limit of flushing exactly, where the closed-form threshold calls it zero: one row in some hundreds.
             let near = |a: u64, b: u64| a.abs_diff(b) <= off + pairs / 20_000;
-            assert!(near(found.blind_numerator, brute.numerator), "{label}: numerators {} {}", found.blind_numerator, brute.numerator);
-            assert!(near(found.blind_weight, brute.weight), "{label}: weights {} {}", found.blind_weight, brute.weight);
+            assert!(
+                near(found.blind_numerator, brute.numerator),
+                "{label}: numerators {} {}",
+                found.blind_numerator,
+                brute.numerator
+            );
+            assert!(
+                near(found.blind_weight, brute.weight),
+                "{label}: weights {} {}",
+                found.blind_weight,
+                brute.weight
+            );
             if off == 0 {
                 let bins: Vec<u64> = edges
                     .windows(2)
-                    .map(|edge| brute.blind_by_distance[(edge[0] as usize).min(n)..(edge[1] as usize).min(n)].iter().sum())
+                    .map(|edge| {
+                        brute.blind_by_distance
+                            [(edge[0] as usize).min(n)..(edge[1] as usize).min(n)]
+                            .iter()
+                            .sum()
+                    })
                     .collect();
                 assert_eq!(found.blind_by_distance, bins, "{label}");
-                let first = brute.blind_by_distance.iter().position(|&count| count > 0).map(|d| d as u64);
+                let first = brute
+                    .blind_by_distance
+                    .iter()
+                    .position(|&count| count > 0)
+                    .map(|d| d as u64);
                 let last = (0..n)
                     .rev()
                     .find(|&d| brute.blind_by_distance[d] < brute.pairs_by_distance[d])
@@ -94,13 +131,20 @@ fn blind_pairs_equal_the_emulation_under_every_plan() {
     for family in Family::ALL {
         let plans: Vec<PrecisionPlan> = PlanName::ALL
             .into_iter()
-            .flat_map(|name| name.dtypes().iter().map(move |&dtype| PrecisionPlan::build(name, dtype, family)))
+            .flat_map(|name| {
+                name.dtypes()
+                    .iter()
+                    .map(move |&dtype| PrecisionPlan::build(name, dtype, family))
+            })
             .flatten()
             .collect();
         let slopes = [0.75, 0.21, 0.0625];
         let (evidence, recording) = record(family, &slopes, 300, 2.0, None, &plans, 7);
         let blind = check(&evidence, &recording, &plans, family.name());
-        assert!(blind > 0, "{family}: nothing was blind, so nothing was tested");
+        assert!(
+            blind > 0,
+            "{family}: nothing was blind, so nothing was tested"
+        );
         plans_tried += plans.len();
     }
     assert!(plans_tried > 200, "only {plans_tried}");
@@ -110,11 +154,40 @@ fn blind_pairs_equal_the_emulation_under_every_plan() {
 #[test]
 fn blind_pairs_equal_the_emulation_with_large_scores() {
     for (family, specs) in [
-        (Family::Bloom, vec!["ftz", "ieee", "hf-eager", "hf-eager:bf16", "hf-eager:f16", "vllm-triton:f16", "hf-sdpa:bf16", "flash-attn2:f16", "flex-attention"]),
-        (Family::Falcon, vec!["f64", "hf-eager", "hf-sdpa", "hf-sdpa:bf16", "flash-attn2:bf16", "vllm-paged:f16"]),
-        (Family::JinaBert, vec!["hf-eager:f16", "ftz", "flex-attention:f16", "vllm-triton"]),
+        (
+            Family::Bloom,
+            vec![
+                "ftz",
+                "ieee",
+                "hf-eager",
+                "hf-eager:bf16",
+                "hf-eager:f16",
+                "vllm-triton:f16",
+                "hf-sdpa:bf16",
+                "flash-attn2:f16",
+                "flex-attention",
+            ],
+        ),
+        (
+            Family::Falcon,
+            vec![
+                "f64",
+                "hf-eager",
+                "hf-sdpa",
+                "hf-sdpa:bf16",
+                "flash-attn2:bf16",
+                "vllm-paged:f16",
+            ],
+        ),
+        (
+            Family::JinaBert,
+            vec!["hf-eager:f16", "ftz", "flex-attention:f16", "vllm-triton"],
+        ),
     ] {
-        let plans: Vec<_> = specs.iter().map(|spec| PrecisionPlan::parse(spec, family).unwrap()).collect();
+        let plans: Vec<_> = specs
+            .iter()
+            .map(|spec| PrecisionPlan::parse(spec, family).unwrap())
+            .collect();
         let (evidence, recording) = record(family, &[0.5, 0.1], 700, 12.0, None, &plans, 11);
         let blind = check(&evidence, &recording, &plans, family.name());
         assert!(blind > 0);
@@ -124,9 +197,18 @@ fn blind_pairs_equal_the_emulation_with_large_scores() {
 /// Left padding: masked keys are not pairs, and positions count from the first real token.
 #[test]
 fn padding_is_not_a_pair() {
-    for family in [Family::Bloom, Family::Mpt, Family::Falcon, Family::Refact, Family::Jais] {
+    for family in [
+        Family::Bloom,
+        Family::Mpt,
+        Family::Falcon,
+        Family::Refact,
+        Family::Jais,
+    ] {
         let specs = ["ieee", "hf-eager", "hf-eager:f16", "hf-eager:bf16"];
-        let plans: Vec<_> = specs.iter().map(|spec| PrecisionPlan::parse(spec, family).unwrap()).collect();
+        let plans: Vec<_> = specs
+            .iter()
+            .map(|spec| PrecisionPlan::parse(spec, family).unwrap())
+            .collect();
         let (padded, recording) = record(family, &[0.75, 0.3], 260, 2.0, Some(43), &plans, 3);
         assert_eq!(recording.heads[0].rows.len(), 260 - 43);
         let blind = check(&padded, &recording, &plans, family.name());
@@ -137,13 +219,19 @@ fn padding_is_not_a_pair() {
 /// Mass, reach, entropy, key 0, shares and extremes against an f64 softmax of the recorded scores.
 #[test]
 fn attention_statistics_equal_an_f64_softmax() {
-    for (family, pad) in [(Family::Bloom, None), (Family::Custom, None), (Family::Custom, Some(20)), (Family::JinaBert, None)] {
+    for (family, pad) in [
+        (Family::Bloom, None),
+        (Family::Custom, None),
+        (Family::Custom, Some(20)),
+        (Family::JinaBert, None),
+    ] {
         let (evidence, recording) = record(family, &[0.5, 0.02], 333, 3.0, pad, &[], 5);
         for head in &recording.heads {
             let n = head.rows.len();
             let found = evidence.head(0, head.index).unwrap();
             let mut mass = vec![0.0_f64; n];
-            let (mut entropy, mut key0, mut uniform, mut below9, mut below24, mut largest) = (0.0, 0.0, 0.0, 0_u64, 0_u64, 0.0_f64);
+            let (mut entropy, mut key0, mut uniform, mut below9, mut below24, mut largest) =
+                (0.0, 0.0, 0.0, 0_u64, 0_u64, 0.0_f64);
             let mut pairs = 0_u64;
             for (query, scores) in head.scores.iter().enumerate() {
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -151,7 +239,11 @@ fn attention_statistics_equal_an_f64_softmax() {
                 for (key, score) in scores.iter().enumerate() {
                     let weight = (score - max).exp() / sum;
                     mass[query.abs_diff(key)] += weight / n as f64;
-                    entropy -= if weight > 0.0 { weight * weight.ln() / n as f64 } else { 0.0 };
+                    entropy -= if weight > 0.0 {
+                        weight * weight.ln() / n as f64
+                    } else {
+                        0.0
+                    };
                     below9 += u64::from(weight < 2.0_f64.powi(-9));
                     below24 += u64::from(weight < 2.0_f64.powi(-24));
                     pairs += 1;
@@ -160,21 +252,40 @@ fn attention_statistics_equal_an_f64_softmax() {
                     key0 += (scores[0] - max).exp() / sum / (n - 1) as f64;
                     uniform += 1.0 / (query as f64 + 1.0) / (n - 1) as f64;
                 }
-                largest = head.rows[query].iter().fold(largest, |largest, raw| largest.max(f64::from(raw.abs())));
+                largest = head.rows[query]
+                    .iter()
+                    .fold(largest, |largest, raw| largest.max(f64::from(raw.abs())));
             }
             // f32 exponentials are good to 3e-7 relative; a mean of them is no worse.
-            let near = |a: f64, b: f64, what: &str| assert!((a - b).abs() <= 1e-6 * (1.0 + b.abs()), "{family} {what}: {a} {b}");
+            let near = |a: f64, b: f64, what: &str| {
+                assert!(
+                    (a - b).abs() <= 1e-6 * (1.0 + b.abs()),
+                    "{family} {what}: {a} {b}"
+                )
+            };
             for (bin, edge) in evidence.edges.windows(2).enumerate() {
-                let within: f64 = mass.iter().take(n).skip(edge[0] as usize).take((edge[1] - edge[0]) as usize).sum();
+                let within: f64 = mass
+                    .iter()
+                    .take(n)
+                    .skip(edge[0] as usize)
+                    .take((edge[1] - edge[0]) as usize)
+                    .sum();
                 near(found.mass_by_distance[bin], within, "mass");
             }
             near(found.entropy_nats.unwrap(), entropy, "entropy");
             let mean: f64 = mass.iter().enumerate().map(|(d, m)| d as f64 * m).sum();
             near(found.mean_distance.unwrap(), mean, "mean distance");
-            for (q, reach) in [(0.5, found.reach_50), (0.9, found.reach_90), (0.99, found.reach_99)] {
+            for (q, reach) in [
+                (0.5, found.reach_50),
+                (0.9, found.reach_90),
+                (0.99, found.reach_99),
+            ] {
                 let reach = reach.unwrap() as usize;
                 let within: f64 = mass[..=reach].iter().sum();
-                assert!(within >= q - 1e-6 && within - mass[reach] <= q + 1e-6, "{family} reach {q}: {reach}");
+                assert!(
+                    within >= q - 1e-6 && within - mass[reach] <= q + 1e-6,
+                    "{family} reach {q}: {reach}"
+                );
             }
             assert_eq!(found.max_score, Some(largest));
             if recording.causal {
@@ -185,8 +296,12 @@ fn attention_statistics_equal_an_f64_softmax() {
             }
             let share = |count: u64| count as f64 / pairs as f64;
             // A weight within 1e-6 of the limit may fall on either side.
-            assert!((found.share_below_bf16_ulp.unwrap() - share(below9)).abs() <= 2.0 / pairs as f64);
-            assert!((found.share_below_f32_ulp.unwrap() - share(below24)).abs() <= 2.0 / pairs as f64);
+            assert!(
+                (found.share_below_bf16_ulp.unwrap() - share(below9)).abs() <= 2.0 / pairs as f64
+            );
+            assert!(
+                (found.share_below_f32_ulp.unwrap() - share(below24)).abs() <= 2.0 / pairs as f64
+            );
             assert_eq!((found.pairs, found.rows), (pairs, n as u64));
         }
     }
@@ -195,20 +310,33 @@ fn attention_statistics_equal_an_f64_softmax() {
 /// The same sequence read whole and in chunks, and seen by one thread or several, gives the same counts.
 #[test]
 fn chunks_and_threads_do_not_matter() {
-    let plans: Vec<_> =
-        ["ftz", "hf-eager:f16", "vllm-triton"].iter().map(|spec| PrecisionPlan::parse(spec, Family::Custom).unwrap()).collect();
+    let plans: Vec<_> = ["ftz", "hf-eager:f16", "vllm-triton"]
+        .iter()
+        .map(|spec| PrecisionPlan::parse(spec, Family::Custom).unwrap())
+        .collect();
     let slopes = [0.75, 0.3, 0.1, 0.02];
     let (whole, _) = record(Family::Custom, &slopes, 200, 2.0, None, &plans, 9);
     for threads in [1, 2, 8] {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let (again, _) = pool.install(|| record(Family::Custom, &slopes, 200, 2.0, None, &plans, 9));
-        assert_eq!(format!("{whole:?}"), format!("{again:?}"), "{threads} threads");
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        let (again, _) =
+            pool.install(|| record(Family::Custom, &slopes, 200, 2.0, None, &plans, 9));
+        assert_eq!(
+            format!("{whole:?}"),
+            format!("{again:?}"),
+            "{threads} threads"
+        );
     }
     let chunked = common::record_in_chunks(Family::Custom, &slopes, 200, 2.0, &plans, 9, 7);
     assert_eq!(chunked.calls, 200_usize.div_ceil(7));
     for (a, b) in whole.heads.iter().zip(&chunked.heads) {
         assert_eq!(a.plans, b.plans);
-        assert_eq!((a.pairs, a.rows, a.reach_99, a.max_score), (b.pairs, b.rows, b.reach_99, b.max_score));
+        assert_eq!(
+            (a.pairs, a.rows, a.reach_99, a.max_score),
+            (b.pairs, b.rows, b.reach_99, b.max_score)
+        );
         assert_eq!(a.advantage, b.advantage);
         assert!((a.entropy_nats.unwrap() - b.entropy_nats.unwrap()).abs() < 1e-9);
     }

@@ -12,11 +12,24 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "Any length above the trained one.",
     false_alarms: "Some configurations state a serving limit, not the training length, and fine-tuning at greater length is rarely recorded.",
     remedies: &[
-        (RemedyKind::Exact, "ask about the trained length, to see what the model was built for"),
-        (RemedyKind::OutputChanging, "interpolate the slopes by trained/asked length (`--remedy interpolate=0.5` for twice the length): reported good to about 2x untuned"),
-        (RemedyKind::NeedsTraining, "continue training at the length you need"),
+        (
+            RemedyKind::Exact,
+            "ask about the trained length, to see what the model was built for",
+        ),
+        (
+            RemedyKind::OutputChanging,
+            "interpolate the slopes by trained/asked length (`--remedy interpolate=0.5` for twice the length): reported good to about 2x untuned",
+        ),
+        (
+            RemedyKind::NeedsTraining,
+            "continue training at the length you need",
+        ),
     ],
-    references: &["arXiv:2108.12409 (ALiBi)", "https://github.com/mosaicml/llm-foundry/issues/331", "https://github.com/mosaicml/llm-foundry/issues/365"],
+    references: &[
+        "arXiv:2108.12409 (ALiBi)",
+        "https://github.com/mosaicml/llm-foundry/issues/331",
+        "https://github.com/mosaicml/llm-foundry/issues/365",
+    ],
 };
 
 pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
@@ -31,7 +44,8 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         );
         let next = context.command("horizon", &format!("--length {trained}"));
         findings.push(
-            Finding::new(&DOC, Severity::Warning, message, next).measured(context.length as f64, trained as f64),
+            Finding::new(&DOC, Severity::Warning, message, next)
+                .measured(context.length as f64, trained as f64),
         );
     }
     DOC.checked(1, "", findings)

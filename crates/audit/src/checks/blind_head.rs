@@ -15,33 +15,62 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "A note from the first blind pair on; a warning where half of the pairs are blind, or where the weights prove that everything past a distance within the length is. Thresholds of the exponential are derived from the formats, see `snellen horizon`.",
     false_alarms: "Steep heads are local by design and lose nothing they ever used: compare with reach_99 and with the head's effective horizon (SN012). A weight of 1e-45 is as useless as 0 in the forward pass, see SN011.",
     remedies: &[
-        (RemedyKind::Exact, "run a plan with a lower threshold: f32 softmax with subnormals, no cast of normalised probabilities to f16"),
-        (RemedyKind::OutputChanging, "clamp the bias at inference (`--remedy clamp=-12`), or interpolate the slopes, and measure retrieval again"),
-        (RemedyKind::NeedsTraining, "train with a clamped or log-scaled bias, or with slopes spread over the context"),
+        (
+            RemedyKind::Exact,
+            "run a plan with a lower threshold: f32 softmax with subnormals, no cast of normalised probabilities to f16",
+        ),
+        (
+            RemedyKind::OutputChanging,
+            "clamp the bias at inference (`--remedy clamp=-12`), or interpolate the slopes, and measure retrieval again",
+        ),
+        (
+            RemedyKind::NeedsTraining,
+            "train with a clamped or log-scaled bias, or with slopes spread over the context",
+        ),
     ],
-    references: &["arXiv:2608.03994", "arXiv:2108.12409 (ALiBi)", "https://github.com/pytorch/pytorch/issues/98505 (weights never formed in fused attention)"],
+    references: &[
+        "arXiv:2608.03994",
+        "arXiv:2108.12409 (ALiBi)",
+        "https://github.com/pytorch/pytorch/issues/98505 (weights never formed in fused attention)",
+    ],
 };
 
 pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
     if let Some(evidence) = context.evidence {
         let heads = &evidence.heads;
-        let judged = heads.iter().flat_map(|head| head.plans.iter().map(move |plan| (head, plan)));
+        let judged = heads
+            .iter()
+            .flat_map(|head| head.plans.iter().map(move |plan| (head, plan)));
         let mut items = 0;
         let mut findings = Vec::new();
         for (head, plan) in judged {
-            let Some(share) = plan.blind_share() else { continue };
+            let Some(share) = plan.blind_share() else {
+                continue;
+            };
             items += 1;
             if plan.blind_pairs == 0 {
                 continue;
             }
-            let (severity, threshold) =
-                if share >= WARNING_SHARE { (Severity::Warning, WARNING_SHARE) } else { (Severity::Note, 0.0) };
+            let (severity, threshold) = if share >= WARNING_SHARE {
+                (Severity::Warning, WARNING_SHARE)
+            } else {
+                (Severity::Note, 0.0)
+            };
             let first = plan.first_blind_distance.unwrap_or(0);
             let message = format!(
                 "{:.1} % of the pairs have weight exactly zero under {}, the first at distance {first}: at slope {:.4e} the exponential leaves its range (effective slope {:.4e} nats a token)",
-                100.0 * share, plan.plan, head.slope, head.effective_slope
+                100.0 * share,
+                plan.plan,
+                head.slope,
+                head.effective_slope
             );
-            let next = context.command("audit", &format!("--plan {} --layers {} --heads {}", plan.plan, head.layer, head.head));
+            let next = context.command(
+                "audit",
+                &format!(
+                    "--plan {} --layers {} --heads {}",
+                    plan.plan, head.layer, head.head
+                ),
+            );
             findings.push(
                 Finding::new(&DOC, severity, message, next)
                     .at(head.layer, head.head)
@@ -52,16 +81,28 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         return DOC.checked(items, "the text has no pairs", findings);
     }
     let Some(certified) = context.certificates else {
-        return DOC.not_measured("needs the weights or a text; run `snellen audit` or `snellen measure`");
+        return DOC
+            .not_measured("needs the weights or a text; run `snellen audit` or `snellen measure`");
     };
     let mut findings = Vec::new();
     for head in certified {
-        let Some(horizon) = head.certified_horizon.filter(|&horizon| horizon + 1 < context.length) else { continue };
+        let Some(horizon) = head
+            .certified_horizon
+            .filter(|&horizon| horizon + 1 < context.length)
+        else {
+            continue;
+        };
         let message = format!(
             "every pair further than {horizon} tokens has weight exactly zero under {}, for any text: the weights bound the scores, and the bias outweighs the bound",
             head.plan
         );
-        let next = context.command("measure", &format!("--plan {} --layers {} --heads {}", head.plan, head.layer, head.head));
+        let next = context.command(
+            "measure",
+            &format!(
+                "--plan {} --layers {} --heads {}",
+                head.plan, head.layer, head.head
+            ),
+        );
         findings.push(
             Finding::new(&DOC, Severity::Warning, message, next)
                 .at(head.layer, head.head)
@@ -91,8 +132,18 @@ mod tests {
         context.evidence = Some(&evidence);
         let result = check(&context);
         assert_eq!(result.status, CheckStatus::Checked { items: 3 });
-        let found: Vec<_> = result.findings.iter().map(|f| (f.layer, f.head, f.severity)).collect();
-        assert_eq!(found, [(Some(0), Some(0), Severity::Note), (Some(0), Some(1), Severity::Warning)]);
+        let found: Vec<_> = result
+            .findings
+            .iter()
+            .map(|f| (f.layer, f.head, f.severity))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (Some(0), Some(0), Severity::Note),
+                (Some(0), Some(1), Severity::Warning)
+            ]
+        );
         assert!(result.findings[0].message.contains("distance 124"));
         assert_eq!(result.findings[0].plan.as_deref(), Some("ftz"));
     }

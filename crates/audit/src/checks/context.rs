@@ -3,6 +3,8 @@
 use checkpoint::ModelFacts;
 use numerics::PrecisionPlan;
 
+use crate::bounds::HeadBounds;
+use crate::certificate::HeadCertificate;
 use crate::evidence::{Evidence, HeadEvidence};
 
 /// Largest uniform-attention baseline of the key-0 mass at which a sink verdict is given. With a larger one even a head with
@@ -25,6 +27,21 @@ pub struct CertifiedHead {
     pub expected_horizon: Option<u64>,
     /// Distance past which every pair is blind, for any input.
     pub certified_horizon: Option<u64>,
+}
+
+impl CertifiedHead {
+    /// Joins a certificate with the head and plan it is about.
+    #[must_use]
+    pub fn new(bounds: &HeadBounds, plan: &PrecisionPlan, certificate: &HeadCertificate) -> Self {
+        Self {
+            layer: bounds.layer,
+            head: bounds.head,
+            plan: plan.key().to_owned(),
+            guaranteed_visible: certificate.guaranteed_visible,
+            expected_horizon: certificate.expected_horizon,
+            certified_horizon: certificate.certified_horizon,
+        }
+    }
 }
 
 /// Everything the checks may use; what is `None` was not asked for or could not be had.
@@ -55,7 +72,11 @@ impl<'a> AuditContext<'a> {
             format!("'{}'", self.target.replace('\'', r"'\''"))
         };
         let rest = rest.trim();
-        if rest.is_empty() { format!("snellen {verb} {target}") } else { format!("snellen {verb} {target} {rest}") }
+        if rest.is_empty() {
+            format!("snellen {verb} {target}")
+        } else {
+            format!("snellen {verb} {target} {rest}")
+        }
     }
 
     /// Observed heads, or none.
@@ -100,7 +121,9 @@ impl SinkRefusal {
         match self {
             Self::Encoder => "an encoder has no first key to sink into",
             Self::NoEvidence => "needs a text; run `snellen measure`",
-            Self::TooShort(_) => "the text is too short to tell a sink from the first rows; run `snellen measure` on at least 81 tokens",
+            Self::TooShort(_) => {
+                "the text is too short to tell a sink from the first rows; run `snellen measure` on at least 81 tokens"
+            }
         }
     }
 }

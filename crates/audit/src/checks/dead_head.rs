@@ -14,8 +14,14 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "More than 0.95 above the baseline. No verdict is given where the baseline itself exceeds 0.05 (SN014) or for encoders.",
     false_alarms: "A head may be dead on this text and alive on another (code, other languages): measure a second text before surgery.",
     remedies: &[
-        (RemedyKind::OutputChanging, "remove the head, if the loss on held-out text does not move"),
-        (RemedyKind::NeedsTraining, "re-initialise the head's query, key and value rows, zero its output columns, train with the rest frozen, and report held-out loss"),
+        (
+            RemedyKind::OutputChanging,
+            "remove the head, if the loss on held-out text does not move",
+        ),
+        (
+            RemedyKind::NeedsTraining,
+            "re-initialise the head's query, key and value rows, zero its output columns, train with the rest frozen, and report held-out loss",
+        ),
     ],
     references: &["arXiv:2603.09616 (head collapse and repair)"],
 };

@@ -15,10 +15,14 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     why_it_matters: "The error multiplies the distance: 0.3 % of a slope of 0.7 is 4 nats at 2048 tokens. Runtimes that keep f32 slopes at prefill and 16-bit ones at decode compute two different models.",
     threshold: "A relative error of 2^-12 or more. Powers of two are exact in every format; head counts that are not powers of two and bias maxima other than 8 have others.",
     false_alarms: "A model trained with its slopes in that format (Jais, BTLM) expects exactly these values: then the plan is right and an f32 runtime is off.",
-    remedies: &[
-        (RemedyKind::Exact, "keep slopes in f32, or in whatever format training used, in every phase"),
+    remedies: &[(
+        RemedyKind::Exact,
+        "keep slopes in f32, or in whatever format training used, in every phase",
+    )],
+    references: &[
+        "https://github.com/bigscience-workshop/Megatron-DeepSpeed/pull/101",
+        "FasterTransformer and TensorRT-LLM decoder attention: slopes in the model's type",
     ],
-    references: &["https://github.com/bigscience-workshop/Megatron-DeepSpeed/pull/101", "FasterTransformer and TensorRT-LLM decoder attention: slopes in the model's type"],
 };
 
 pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
@@ -74,7 +78,12 @@ mod tests {
         assert_eq!(result.status, crate::CheckStatus::Checked { items: 32 });
         let heads: Vec<_> = result.findings.iter().map(|f| f.head.unwrap()).collect();
         assert_eq!(heads, [0, 2, 4, 6, 8, 10, 12, 14]);
-        assert!(result.findings.iter().all(|f| f.plan.as_deref() == Some("hf-eager:bf16")));
+        assert!(
+            result
+                .findings
+                .iter()
+                .all(|f| f.plan.as_deref() == Some("hf-eager:bf16"))
+        );
         // bf16 holds 0.70710678 as 0.70703125.
         let expected = 1.0 - 0.70703125 / 0.5_f64.sqrt();
         assert!((result.findings[0].value.unwrap() - expected).abs() < 1e-12);

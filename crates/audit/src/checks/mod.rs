@@ -21,6 +21,7 @@ mod sink_head;
 mod sub_ulp_reach;
 #[cfg(test)]
 mod testing;
+mod traps;
 
 use std::fmt::Write as _;
 
@@ -126,21 +127,66 @@ pub struct Check {
 
 /// Every check, by code.
 pub const CHECKS: &[Check] = &[
-    Check { doc: &blind_head::DOC, run: blind_head::check },
-    Check { doc: &position_collapse::DOC, run: position_collapse::check },
-    Check { doc: &sink_head::DOC, run: sink_head::check },
-    Check { doc: &dead_head::DOC, run: dead_head::check },
-    Check { doc: &bias_overflow::DOC, run: bias_overflow::check },
-    Check { doc: &beyond_trained_length::DOC, run: beyond_trained_length::check },
-    Check { doc: &half_precision_slopes::DOC, run: half_precision_slopes::check },
-    Check { doc: &falcon_double_bias::DOC, run: falcon_double_bias::check },
-    Check { doc: &mpt_bias_max_ignored::DOC, run: mpt_bias_max_ignored::check },
-    Check { doc: &mpt_native_gaps::DOC, run: mpt_native_gaps::check },
-    Check { doc: &sub_ulp_reach::DOC, run: sub_ulp_reach::check },
-    Check { doc: &out_of_reach::DOC, run: out_of_reach::check },
-    Check { doc: &runtime_traps::DOC, run: runtime_traps::check },
-    Check { doc: &prompt_too_short::DOC, run: prompt_too_short::check },
-    Check { doc: &not_finite::DOC, run: not_finite::check },
+    Check {
+        doc: &blind_head::DOC,
+        run: blind_head::check,
+    },
+    Check {
+        doc: &position_collapse::DOC,
+        run: position_collapse::check,
+    },
+    Check {
+        doc: &sink_head::DOC,
+        run: sink_head::check,
+    },
+    Check {
+        doc: &dead_head::DOC,
+        run: dead_head::check,
+    },
+    Check {
+        doc: &bias_overflow::DOC,
+        run: bias_overflow::check,
+    },
+    Check {
+        doc: &beyond_trained_length::DOC,
+        run: beyond_trained_length::check,
+    },
+    Check {
+        doc: &half_precision_slopes::DOC,
+        run: half_precision_slopes::check,
+    },
+    Check {
+        doc: &falcon_double_bias::DOC,
+        run: falcon_double_bias::check,
+    },
+    Check {
+        doc: &mpt_bias_max_ignored::DOC,
+        run: mpt_bias_max_ignored::check,
+    },
+    Check {
+        doc: &mpt_native_gaps::DOC,
+        run: mpt_native_gaps::check,
+    },
+    Check {
+        doc: &sub_ulp_reach::DOC,
+        run: sub_ulp_reach::check,
+    },
+    Check {
+        doc: &out_of_reach::DOC,
+        run: out_of_reach::check,
+    },
+    Check {
+        doc: &runtime_traps::DOC,
+        run: runtime_traps::check,
+    },
+    Check {
+        doc: &prompt_too_short::DOC,
+        run: prompt_too_short::check,
+    },
+    Check {
+        doc: &not_finite::DOC,
+        run: not_finite::check,
+    },
 ];
 
 /// Runs every check, in the order of [`CHECKS`].
@@ -153,7 +199,9 @@ pub fn run_all(context: &AuditContext<'_>) -> Vec<CheckResult> {
 #[must_use]
 pub fn find(code_or_name: &str) -> Option<&'static Check> {
     let wanted = code_or_name.trim();
-    CHECKS.iter().find(|check| check.doc.code.eq_ignore_ascii_case(wanted) || check.doc.name.eq_ignore_ascii_case(wanted))
+    CHECKS.iter().find(|check| {
+        check.doc.code.eq_ignore_ascii_case(wanted) || check.doc.name.eq_ignore_ascii_case(wanted)
+    })
 }
 
 impl CheckDoc {
@@ -182,23 +230,46 @@ impl CheckDoc {
     }
 
     /// A result that looked at `items` things. Nothing looked at is a result of its own, never a clean one.
-    pub(crate) fn checked(&'static self, items: u64, nothing: &str, findings: Vec<Finding>) -> CheckResult {
+    pub(crate) fn checked(
+        &'static self,
+        items: u64,
+        nothing: &str,
+        findings: Vec<Finding>,
+    ) -> CheckResult {
         let status = if items > 0 {
             CheckStatus::Checked { items }
         } else {
-            CheckStatus::NotMeasured { reason: nothing.to_owned() }
+            CheckStatus::NotMeasured {
+                reason: nothing.to_owned(),
+            }
         };
-        CheckResult { doc: self, status, findings }
+        CheckResult {
+            doc: self,
+            status,
+            findings,
+        }
     }
 
     /// A result that could not be had.
     pub(crate) fn not_measured(&'static self, reason: impl Into<String>) -> CheckResult {
-        CheckResult { doc: self, status: CheckStatus::NotMeasured { reason: reason.into() }, findings: Vec::new() }
+        CheckResult {
+            doc: self,
+            status: CheckStatus::NotMeasured {
+                reason: reason.into(),
+            },
+            findings: Vec::new(),
+        }
     }
 
     /// A check that does not concern this model.
     pub(crate) fn not_applicable(&'static self, reason: impl Into<String>) -> CheckResult {
-        CheckResult { doc: self, status: CheckStatus::NotApplicable { reason: reason.into() }, findings: Vec::new() }
+        CheckResult {
+            doc: self,
+            status: CheckStatus::NotApplicable {
+                reason: reason.into(),
+            },
+            findings: Vec::new(),
+        }
     }
 }
 
@@ -211,11 +282,33 @@ mod tests {
         for (index, check) in CHECKS.iter().enumerate() {
             let doc = check.doc;
             assert_eq!(doc.code, format!("SN{:03}", index + 1));
-            assert_eq!(CHECKS.iter().filter(|other| other.doc.name == doc.name).count(), 1, "{}", doc.name);
-            for part in [doc.summary, doc.measures, doc.why_it_matters, doc.threshold, doc.false_alarms] {
-                assert!(part.len() > 20 && part.ends_with('.'), "{}: {part:?}", doc.code);
+            assert_eq!(
+                CHECKS
+                    .iter()
+                    .filter(|other| other.doc.name == doc.name)
+                    .count(),
+                1,
+                "{}",
+                doc.name
+            );
+            for part in [
+                doc.summary,
+                doc.measures,
+                doc.why_it_matters,
+                doc.threshold,
+                doc.false_alarms,
+            ] {
+                assert!(
+                    part.len() > 20 && part.ends_with('.'),
+                    "{}: {part:?}",
+                    doc.code
+                );
             }
-            assert!(!doc.remedies.is_empty() && !doc.references.is_empty(), "{}", doc.code);
+            assert!(
+                !doc.remedies.is_empty() && !doc.references.is_empty(),
+                "{}",
+                doc.code
+            );
             assert!(find(doc.code).is_some() && find(&doc.name.to_uppercase()).is_some());
             assert!(doc.text().contains("\nFalse alarms\n  "));
         }
@@ -226,7 +319,12 @@ mod tests {
     fn a_check_that_looked_at_nothing_is_not_clean() {
         let result = CHECKS[0].doc.checked(0, "no heads", Vec::new());
         assert!(!result.is_clean());
-        assert_eq!(result.status, CheckStatus::NotMeasured { reason: "no heads".into() });
+        assert_eq!(
+            result.status,
+            CheckStatus::NotMeasured {
+                reason: "no heads".into()
+            }
+        );
         assert!(CHECKS[0].doc.checked(3, "", Vec::new()).is_clean());
     }
 }

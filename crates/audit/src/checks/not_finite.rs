@@ -11,9 +11,10 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     why_it_matters: "Everything else said about the head rests on the remaining rows, and the model's output is NaN wherever such a row is used.",
     threshold: "One row.",
     false_alarms: "None known: the f32 forward pass has no reason to overflow on healthy weights.",
-    remedies: &[
-        (RemedyKind::Exact, "check the checkpoint for NaN weights (`snellen inspect`) and compare its hash with the published one"),
-    ],
+    remedies: &[(
+        RemedyKind::Exact,
+        "check the checkpoint for NaN weights (`snellen inspect`) and compare its hash with the published one",
+    )],
     references: &["https://github.com/Dao-AILab/flash-attention/issues/337 (NaN runs that exit 0)"],
 };
 
@@ -21,13 +22,29 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
     if context.evidence.is_none() {
         return DOC.not_measured("needs a text; run `snellen measure`");
     }
-    let findings = context.heads().iter().filter(|head| head.non_finite_rows > 0).map(|head| {
-        let message = format!("{} rows of scores are NaN or infinite; the head's numbers leave them out", head.non_finite_rows);
-        Finding::new(&DOC, Severity::Error, message, context.command("inspect", ""))
+    let findings = context
+        .heads()
+        .iter()
+        .filter(|head| head.non_finite_rows > 0)
+        .map(|head| {
+            let message = format!(
+                "{} rows of scores are NaN or infinite; the head's numbers leave them out",
+                head.non_finite_rows
+            );
+            Finding::new(
+                &DOC,
+                Severity::Error,
+                message,
+                context.command("inspect", ""),
+            )
             .at(head.layer, head.head)
             .measured(head.non_finite_rows as f64, 1.0)
-    });
-    DOC.checked(context.heads().len() as u64, "no head was observed", findings.collect())
+        });
+    DOC.checked(
+        context.heads().len() as u64,
+        "no head was observed",
+        findings.collect(),
+    )
 }
 
 #[cfg(test)]
@@ -46,6 +63,9 @@ mod tests {
         context.evidence = Some(&evidence);
         let result = check(&context);
         assert_eq!(result.findings.len(), 1);
-        assert_eq!((result.findings[0].layer, result.findings[0].head), (Some(1), Some(2)));
+        assert_eq!(
+            (result.findings[0].layer, result.findings[0].head),
+            (Some(1), Some(2))
+        );
     }
 }

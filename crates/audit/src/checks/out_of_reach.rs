@@ -15,10 +15,18 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "A note for a head whose effective horizon is below a quarter of the length; a warning, once, where no head of the whole model reaches the length.",
     false_alarms: "Steep heads are local by design: only the model-wide warning is about the model. The text may simply not hold anything worth fetching from afar: measure one that does.",
     remedies: &[
-        (RemedyKind::OutputChanging, "clamp the bias at inference near -10 to -12 nats, or interpolate the slopes, and measure retrieval and perplexity again"),
-        (RemedyKind::NeedsTraining, "train with flatter, clamped or log-scaled biases"),
+        (
+            RemedyKind::OutputChanging,
+            "clamp the bias at inference near -10 to -12 nats, or interpolate the slopes, and measure retrieval and perplexity again",
+        ),
+        (
+            RemedyKind::NeedsTraining,
+            "train with flatter, clamped or log-scaled biases",
+        ),
     ],
-    references: &["this project's calibration, see LOG.md: recall distance is about content margin over flattest slope"],
+    references: &[
+        "this project's calibration, see LOG.md: recall distance is about content margin over flattest slope",
+    ],
 };
 
 pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
@@ -32,7 +40,9 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
     // `None` once a head reaches without end.
     let mut best = Some(0.0_f64);
     for head in &evidence.heads {
-        let Some(advantage) = head.advantage.largest_over_diagonal else { continue };
+        let Some(advantage) = head.advantage.largest_over_diagonal else {
+            continue;
+        };
         items += 1;
         let horizon = match head.advantage.effective_horizon {
             Some(horizon) => horizon,
@@ -53,7 +63,9 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         );
         let next = "snellen explain SN012";
         findings.push(
-            Finding::new(&DOC, Severity::Note, message, next).at(head.layer, head.head).measured(horizon, threshold),
+            Finding::new(&DOC, Severity::Note, message, next)
+                .at(head.layer, head.head)
+                .measured(horizon, threshold),
         );
     }
     if let Some(best) = best.filter(|&best| items > 0 && best < length) {
@@ -62,7 +74,10 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             context.length
         );
         let next = context.command("horizon", "--remedy clamp=-12");
-        findings.insert(0, Finding::new(&DOC, Severity::Warning, message, next).measured(best, length));
+        findings.insert(
+            0,
+            Finding::new(&DOC, Severity::Warning, message, next).measured(best, length),
+        );
     }
     DOC.checked(items, "no head had a pair off the diagonal", findings)
 }
@@ -78,13 +93,21 @@ mod tests {
         let facts = facts(Family::Bloom);
         let mut near = head(0, 0);
         near.advantage.effective_horizon = Some(16.0);
-        for (other, found) in [(Some(3000.0), vec![Severity::Note]), (Some(900.0), vec![Severity::Warning, Severity::Note]), (None, vec![Severity::Note])] {
+        for (other, found) in [
+            (Some(3000.0), vec![Severity::Note]),
+            (Some(900.0), vec![Severity::Warning, Severity::Note]),
+            (None, vec![Severity::Note]),
+        ] {
             let mut far = head(0, 1);
             far.advantage.effective_horizon = other;
             let evidence = evidence(vec![near.clone(), far]);
             let mut context = context(&facts, &[]);
             context.evidence = Some(&evidence);
-            let severities: Vec<_> = check(&context).findings.iter().map(|f| f.severity).collect();
+            let severities: Vec<_> = check(&context)
+                .findings
+                .iter()
+                .map(|f| f.severity)
+                .collect();
             assert_eq!(severities, found, "{other:?}");
         }
     }

@@ -12,7 +12,10 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     why_it_matters: "Early rows have few keys and put mass on the first by necessity. On a prompt of 50 tokens a healthy head looks 7 % sick and a dead one less than dead.",
     threshold: "0.05, reached below 81 tokens: with more, even a head with all of its mass on key 0 would stay under the 0.95 of a dead head once the baseline is taken off.",
     false_alarms: "None for what it says: no verdict. Nothing is claimed about the heads.",
-    remedies: &[(RemedyKind::Exact, "measure a longer text: 81 tokens at the least, 512 for steady numbers")],
+    remedies: &[(
+        RemedyKind::Exact,
+        "measure a longer text: 81 tokens at the least, 512 for steady numbers",
+    )],
     references: &["arXiv:2603.09616 (probe of about 50 tokens)"],
 };
 

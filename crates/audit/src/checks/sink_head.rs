@@ -16,10 +16,19 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "More than 0.5 and at most 0.95 above the baseline; above that see SN004. No verdict is given where the baseline itself exceeds 0.05 (SN014) or for encoders.",
     false_alarms: "Sinks can be useful as a way to do nothing on most tokens: a text of another kind may wake the head. Texts that repeat their first token spread its share.",
     remedies: &[
-        (RemedyKind::Exact, "nothing is broken numerically; exclude the head when you judge the reach of the model"),
-        (RemedyKind::NeedsTraining, "re-initialise the head's query, key and value rows, zero its output columns, train with the rest frozen, and report held-out loss"),
+        (
+            RemedyKind::Exact,
+            "nothing is broken numerically; exclude the head when you judge the reach of the model",
+        ),
+        (
+            RemedyKind::NeedsTraining,
+            "re-initialise the head's query, key and value rows, zero its output columns, train with the rest frozen, and report held-out loss",
+        ),
     ],
-    references: &["arXiv:2603.09616 (head collapse and repair)", "arXiv:2309.17453 (attention sinks)"],
+    references: &[
+        "arXiv:2603.09616 (head collapse and repair)",
+        "arXiv:2309.17453 (attention sinks)",
+    ],
 };
 
 pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
@@ -27,7 +36,12 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
 }
 
 /// Findings for heads whose key-0 mass above the baseline lies in `(above, up_to]`.
-pub(super) fn judge(context: &AuditContext<'_>, doc: &'static CheckDoc, above: f64, up_to: f64) -> CheckResult {
+pub(super) fn judge(
+    context: &AuditContext<'_>,
+    doc: &'static CheckDoc,
+    above: f64,
+    up_to: f64,
+) -> CheckResult {
     match context.sink_refusal() {
         Some(SinkRefusal::Encoder) => return doc.not_applicable(SinkRefusal::Encoder.reason()),
         Some(refusal) => return doc.not_measured(refusal.reason()),
@@ -36,7 +50,9 @@ pub(super) fn judge(context: &AuditContext<'_>, doc: &'static CheckDoc, above: f
     let mut items = 0;
     let mut findings = Vec::new();
     for head in context.heads() {
-        let Some(excess) = head.key0_excess() else { continue };
+        let Some(excess) = head.key0_excess() else {
+            continue;
+        };
         items += 1;
         if excess <= above || excess > up_to {
             continue;
@@ -45,11 +61,20 @@ pub(super) fn judge(context: &AuditContext<'_>, doc: &'static CheckDoc, above: f
             "{:.1} % of the attention mass lies on the first token (uniform attention would put {:.1} % there): {}; learned, not numerical",
             100.0 * head.key0_mass.unwrap_or(excess),
             100.0 * head.key0_baseline.unwrap_or(0.0),
-            if up_to > 1.0 { "the head does next to nothing else" } else { "a sink" },
+            if up_to > 1.0 {
+                "the head does next to nothing else"
+            } else {
+                "a sink"
+            },
         );
-        let next = context.command("measure", &format!("--layers {} --heads {}", head.layer, head.head));
+        let next = context.command(
+            "measure",
+            &format!("--layers {} --heads {}", head.layer, head.head),
+        );
         findings.push(
-            Finding::new(doc, Severity::Warning, message, next).at(head.layer, head.head).measured(excess, above),
+            Finding::new(doc, Severity::Warning, message, next)
+                .at(head.layer, head.head)
+                .measured(excess, above),
         );
     }
     doc.checked(items, "no head had a query after its first key", findings)
@@ -74,7 +99,13 @@ mod tests {
         let evidence = evidence(heads.collect());
         let mut context = context(&facts, &[]);
         context.evidence = Some(&evidence);
-        let places = |result: crate::CheckResult| result.findings.iter().map(|f| f.head.unwrap()).collect::<Vec<_>>();
+        let places = |result: crate::CheckResult| {
+            result
+                .findings
+                .iter()
+                .map(|f| f.head.unwrap())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(places(super::check(&context)), [1, 2]);
         assert_eq!(places(dead_head::check(&context)), [3, 4]);
         assert!(prompt_too_short::check(&context).is_clean());
@@ -99,7 +130,10 @@ mod tests {
         facts.causal = false;
         let mut context = context(&facts, &[]);
         context.evidence = Some(&evidence);
-        assert!(matches!(super::check(&context).status, CheckStatus::NotApplicable { .. }));
+        assert!(matches!(
+            super::check(&context).status,
+            CheckStatus::NotApplicable { .. }
+        ));
         assert!(prompt_too_short::check(&context).findings.is_empty());
     }
 }

@@ -18,7 +18,10 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     threshold: "More than half of the pairs below 2^-24, and at least 10 % of the pairs more than are exactly zero under the plan with the most zeros.",
     false_alarms: "A head that attends sharply to one far token also leaves most pairs below 2^-24: look at reach_99.",
     remedies: &[
-        (RemedyKind::OutputChanging, "a clamp between -10 and -12 nats at inference, which is above what content can offer, and measure retrieval again"),
+        (
+            RemedyKind::OutputChanging,
+            "a clamp between -10 and -12 nats at inference, which is above what content can offer, and measure retrieval again",
+        ),
         (RemedyKind::NeedsTraining, "flatter or log-scaled biases"),
     ],
     references: &["arXiv:2608.03994"],
@@ -31,9 +34,15 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
     let mut items = 0;
     let mut findings = Vec::new();
     for head in context.heads() {
-        let Some(share) = head.share_below_f32_ulp else { continue };
+        let Some(share) = head.share_below_f32_ulp else {
+            continue;
+        };
         items += 1;
-        let blind = head.plans.iter().filter_map(|plan| plan.blind_share()).fold(0.0, f64::max);
+        let blind = head
+            .plans
+            .iter()
+            .filter_map(|plan| plan.blind_share())
+            .fold(0.0, f64::max);
         if share <= SHARE || share - blind < BEYOND_BLIND {
             continue;
         }
@@ -43,7 +52,11 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             100.0 * blind
         );
         let next = context.command("horizon", "--remedy clamp=-12");
-        findings.push(Finding::new(&DOC, Severity::Note, message, next).at(head.layer, head.head).measured(share, SHARE));
+        findings.push(
+            Finding::new(&DOC, Severity::Note, message, next)
+                .at(head.layer, head.head)
+                .measured(share, SHARE),
+        );
     }
     DOC.checked(items, "the text has no pairs", findings)
 }
@@ -67,6 +80,9 @@ mod tests {
         let mut context = context(&facts, &[]);
         context.evidence = Some(&evidence);
         let result = check(&context);
-        assert_eq!(result.findings.iter().map(|f| f.head).collect::<Vec<_>>(), [Some(0)]);
+        assert_eq!(
+            result.findings.iter().map(|f| f.head).collect::<Vec<_>>(),
+            [Some(0)]
+        );
     }
 }

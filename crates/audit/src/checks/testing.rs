@@ -30,11 +30,21 @@ pub(crate) fn facts(family: Family) -> ModelFacts {
 }
 
 pub(crate) fn context<'a>(facts: &'a ModelFacts, plans: &'a [PrecisionPlan]) -> AuditContext<'a> {
-    AuditContext { target: "model", facts, plans, length: 2048, certificates: None, evidence: None }
+    AuditContext {
+        target: "model",
+        facts,
+        plans,
+        length: 2048,
+        certificates: None,
+        evidence: None,
+    }
 }
 
 pub(crate) fn plans(family: Family, specs: &[&str]) -> Vec<PrecisionPlan> {
-    specs.iter().map(|spec| PrecisionPlan::parse(spec, family).unwrap()).collect()
+    specs
+        .iter()
+        .map(|spec| PrecisionPlan::parse(spec, family).unwrap())
+        .collect()
 }
 
 /// A healthy head on 2048 tokens, one plan.
@@ -81,5 +91,12 @@ pub(crate) fn head(layer: usize, head: usize) -> HeadEvidence {
 }
 
 pub(crate) fn evidence(heads: Vec<HeadEvidence>) -> Evidence {
-    Evidence { length: 2048, calls: 1, causal: true, edges: distance_edges(2048), plans: vec!["ftz".into()], heads }
+    Evidence {
+        length: 2048,
+        calls: 1,
+        causal: true,
+        edges: distance_edges(2048),
+        plans: vec!["ftz".into()],
+        heads,
+    }
 }

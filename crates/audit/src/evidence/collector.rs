@@ -65,7 +65,9 @@ pub struct EvidenceCollector {
 
 impl fmt::Debug for EvidenceCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EvidenceCollector").field("options", &self.job.options).finish_non_exhaustive()
+        f.debug_struct("EvidenceCollector")
+            .field("options", &self.job.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -106,7 +108,12 @@ impl EvidenceCollector {
             calls: state.calls.values().copied().max().unwrap_or(0),
             causal: self.job.causal,
             edges: self.job.edges.clone(),
-            plans: self.job.plans.iter().map(|plan| plan.key().to_owned()).collect(),
+            plans: self
+                .job
+                .plans
+                .iter()
+                .map(|plan| plan.key().to_owned())
+                .collect(),
             heads: heads.into_values().collect(),
         }
     }
@@ -114,8 +121,18 @@ impl EvidenceCollector {
 
 impl LayerObserver for EvidenceCollector {
     fn layer(&self, layer: usize) -> Option<Arc<dyn AttentionObserver>> {
-        let wanted = self.job.options.layers.as_ref().is_none_or(|layers| layers.contains(&layer));
-        wanted.then(|| Arc::new(LayerSinks { job: Arc::clone(&self.job), layer }) as Arc<dyn AttentionObserver>)
+        let wanted = self
+            .job
+            .options
+            .layers
+            .as_ref()
+            .is_none_or(|layers| layers.contains(&layer));
+        wanted.then(|| {
+            Arc::new(LayerSinks {
+                job: Arc::clone(&self.job),
+                layer,
+            }) as Arc<dyn AttentionObserver>
+        })
     }
 
     fn layer_done(&self, layer: usize) {
@@ -124,12 +141,22 @@ impl LayerObserver for EvidenceCollector {
         if self.job.options.several_calls {
             return;
         }
-        let heads: Vec<_> = state.open.range((layer, 0)..(layer + 1, 0)).map(|(&key, _)| key).collect();
+        let heads: Vec<_> = state
+            .open
+            .range((layer, 0)..(layer + 1, 0))
+            .map(|(&key, _)| key)
+            .collect();
         for (layer, head) in heads {
-            let counts = state.open.remove(&(layer, head)).expect("the key was just seen");
+            let counts = state
+                .open
+                .remove(&(layer, head))
+                .expect("the key was just seen");
             let evidence = counts.finish(&self.job, layer, head);
             let earlier = state.done.insert((layer, head), evidence);
-            assert!(earlier.is_none(), "a second call needs EvidenceOptions::several_calls");
+            assert!(
+                earlier.is_none(),
+                "a second call needs EvidenceOptions::several_calls"
+            );
         }
     }
 }
@@ -143,15 +170,25 @@ struct LayerSinks {
 
 impl AttentionObserver for LayerSinks {
     fn begin(&self, head: usize) -> Box<dyn HeadSink> {
-        let wanted = self.job.options.heads.as_ref().is_none_or(|heads| heads.contains(&head));
+        let wanted = self
+            .job
+            .options
+            .heads
+            .as_ref()
+            .is_none_or(|heads| heads.contains(&head));
         let observer = wanted.then(|| HeadObserver::new(&self.job, self.layer));
-        Box::new(Sink { job: Arc::clone(&self.job), observer })
+        Box::new(Sink {
+            job: Arc::clone(&self.job),
+            observer,
+        })
     }
 
     fn finish(&self, head: usize, sink: Box<dyn HeadSink>) {
         let sink: Box<dyn Any> = sink;
         let sink = sink.downcast::<Sink>().expect("the sink that `begin` gave");
-        let Some(observer) = sink.observer else { return };
+        let Some(observer) = sink.observer else {
+            return;
+        };
         let mut state = self.job.state();
         match state.open.get_mut(&(self.layer, head)) {
             Some(counts) => counts.merge(&observer.counts),

@@ -17,7 +17,10 @@ pub(crate) struct Offsets {
 
 impl Offsets {
     pub(crate) fn new(length: usize, causal: bool) -> Self {
-        Self { length: length.max(1), causal }
+        Self {
+            length: length.max(1),
+            causal,
+        }
     }
 
     pub(crate) fn length(self) -> usize {
@@ -26,12 +29,20 @@ impl Offsets {
 
     /// Number of offsets.
     pub(crate) fn len(self) -> usize {
-        if self.causal { self.length } else { 2 * self.length - 1 }
+        if self.causal {
+            self.length
+        } else {
+            2 * self.length - 1
+        }
     }
 
     /// Offset of key 0 for a query; add the key.
     pub(crate) fn base(self, query: usize) -> usize {
-        debug_assert!(query < self.length, "query {query} of a sequence of {}", self.length);
+        debug_assert!(
+            query < self.length,
+            "query {query} of a sequence of {}",
+            self.length
+        );
         self.length - 1 - query
     }
 
@@ -41,7 +52,10 @@ impl Offsets {
     }
 
     /// Sums an array over offsets into one over distances `0..length`, in a fixed order.
-    pub(crate) fn fold<T: Copy + Default + std::ops::AddAssign>(self, by_offset: impl Iterator<Item = T>) -> Vec<T> {
+    pub(crate) fn fold<T: Copy + Default + std::ops::AddAssign>(
+        self,
+        by_offset: impl Iterator<Item = T>,
+    ) -> Vec<T> {
         let mut by_distance = vec![T::default(); self.length];
         for (offset, value) in by_offset.enumerate() {
             by_distance[self.distance(offset)] += value;
@@ -61,7 +75,10 @@ pub(crate) struct OffsetCounts {
 
 impl OffsetCounts {
     pub(crate) fn new(offsets: Offsets) -> Self {
-        Self { runs: vec![0; offsets.len() + 1], singles: vec![0; offsets.len()] }
+        Self {
+            runs: vec![0; offsets.len() + 1],
+            singles: vec![0; offsets.len()],
+        }
     }
 
     /// Counts every offset of a range once.
@@ -97,17 +114,23 @@ impl OffsetCounts {
 
 /// Sums counts by distance into the bins between `edges`.
 pub(crate) fn bin_counts(by_distance: &[u64], edges: &[u64]) -> Vec<u64> {
-    bins(edges, by_distance.len()).map(|bin| by_distance[bin].iter().sum()).collect()
+    bins(edges, by_distance.len())
+        .map(|bin| by_distance[bin].iter().sum())
+        .collect()
 }
 
 /// Sums masses by distance into the bins between `edges`.
 pub(crate) fn bin_masses(by_distance: &[f64], edges: &[u64]) -> Vec<f64> {
-    bins(edges, by_distance.len()).map(|bin| by_distance[bin].iter().sum()).collect()
+    bins(edges, by_distance.len())
+        .map(|bin| by_distance[bin].iter().sum())
+        .collect()
 }
 
 fn bins(edges: &[u64], length: usize) -> impl Iterator<Item = Range<usize>> + '_ {
     let clip = move |edge: u64| usize::try_from(edge).unwrap_or(usize::MAX).min(length);
-    edges.windows(2).map(move |edge| clip(edge[0])..clip(edge[1]))
+    edges
+        .windows(2)
+        .map(move |edge| clip(edge[0])..clip(edge[1]))
 }
 
 /// Smallest distance within which the fraction `q` of the mass lies; `None` without mass.

@@ -5,7 +5,7 @@ use std::f64::consts::LN_2;
 use crate::evidence::distance::Offsets;
 use crate::evidence::plan::ScoredRow;
 use crate::evidence::row::Row;
-use crate::evidence::scan::{CHUNK, count_above};
+use crate::evidence::scan::{CHUNK, Real, count_above, to_gaps};
 
 /// Logarithm of half an ulp of 1 in bf16, `2^-9`: below it a term cannot change a bf16 output.
 const BF16_ULP_NATS: f64 = 9.0 * LN_2;
@@ -13,9 +13,8 @@ const BF16_ULP_NATS: f64 = 9.0 * LN_2;
 /// The same for f32 and `2^-24`.
 const F32_ULP_NATS: f64 = 24.0 * LN_2;
 
-/// Gap, nats, beyond which a pair adds nothing to the masses: 2^20 such pairs together weigh less than `2e-16`, the
-/// resolution of the f64 they are added to.
-pub(crate) const NEGLIGIBLE_NATS: f64 = 50.0;
+/// Gap, nats, beyond which a pair adds nothing to the masses: 2^20 such pairs together weigh less than `5e-12`.
+pub(crate) const NEGLIGIBLE_NATS: f64 = 40.0;
 
 /// Accumulates over rows.
 #[derive(Clone, Debug)]
@@ -47,6 +46,7 @@ impl OwnAttention {
     }
 
     /// Largest absolute raw score.
+    #[inline(always)]
     pub(crate) fn scores(&mut self, row: &Row<'_>) {
         for chunk in row.chunks {
             self.max_score = self.max_score.max(chunk.high).max(-chunk.low);
@@ -55,6 +55,7 @@ impl OwnAttention {
 
     /// Takes one row. `weights` holds `exp(score - max)` of every key that is not negligible and 0 for the others;
     /// `gap_sum` is the sum of weight times gap.
+    #[inline(always)]
     pub(crate) fn row(&mut self, scored: &ScoredRow<'_>, weights: &[f32], sum: f64, gap_sum: f64) {
         let row = scored.row;
         let share = 1.0 / sum;
@@ -64,28 +65,35 @@ impl OwnAttention {
             self.key0_sum += f64::from(weights[row.first_key]) * share;
             self.key0_uniform_sum += 1.0 / row.pairs as f64;
         }
-        let (bf16, f32) = (BF16_ULP_NATS - scored.ln_sum, F32_ULP_NATS - scored.ln_sum);
-        let mut scores = [0.0; CHUNK];
+        // The own forward pass is f32.
+        let (bf16, f32) = (
+            <f32 as Real>::floor(BF16_ULP_NATS - scored.ln_sum),
+            <f32 as Real>::floor(F32_ULP_NATS - scored.ln_sum),
+        );
+        let max = scored.max as f32;
+        let mut gaps = [0.0_f32; CHUNK];
         for (chunk, &(low, high)) in row.chunks.iter().zip(scored.bounds) {
-            if scored.max - high <= NEGLIGIBLE_NATS {
+            let nearest = max - high as f32;
+            if f64::from(nearest) <= NEGLIGIBLE_NATS {
                 let mass = &mut self.mass[row.offsets(chunk)];
                 for (mass, &weight) in mass.iter_mut().zip(&weights[chunk.keys()]) {
                     *mass += f64::from(weight) * share;
                 }
             }
-            if scored.max - low <= bf16 {
+            if max - low as f32 <= bf16 {
                 continue;
             }
             let pairs = chunk.len() as u64;
-            if scored.max - high > f32 {
+            if nearest > f32 {
                 self.below_bf16 += pairs;
                 self.below_f32 += pairs;
                 continue;
             }
-            let scores = &mut scores[..chunk.len()];
-            scored.table.scores(row, chunk, scores);
-            self.below_bf16 += count_above(scores, scored.max, bf16);
-            self.below_f32 += count_above(scores, scored.max, f32);
+            let gaps = &mut gaps[..chunk.len()];
+            scored.table.entries(row, chunk, gaps);
+            to_gaps(gaps, max);
+            self.below_bf16 += count_above(gaps, bf16);
+            self.below_f32 += count_above(gaps, f32);
         }
     }
 

@@ -9,7 +9,9 @@ use numerics::{Criterion, Format, PrecisionPlan, Underflow};
 
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
 use crate::evidence::row::{Chunk, Row};
-use crate::evidence::scan::{CHUNK, count_above, exp_of_gaps, sum};
+use crate::evidence::scan::{
+    CHUNK, Real, add_above, count_above, exp_of_gaps, largest, sum, to_gaps,
+};
 use crate::evidence::table::{Rounding, ScoreTable};
 use crate::evidence::types::PlanEvidence;
 
@@ -19,6 +21,10 @@ pub(crate) const UNDECIDED_NATS: f64 = 1.0 / 65536.0;
 
 /// How far the logarithm of a row's sum may be off, nats: f32 exponentials, and f32 accumulation in another order.
 const LN_SUM_ERROR: f64 = 1.0 / 1_048_576.0;
+
+/// Gap, nats, beyond which a pair adds nothing to a row's sum: 2^20 such pairs together move its logarithm by less than a
+/// tenth of [`LN_SUM_ERROR`].
+pub(crate) const UNSUMMED_NATS: f64 = 30.0;
 
 /// How far rounding to the probability format can move a weight, nats: a subnormal may double.
 const CAST_NATS: f64 = 1.0;
@@ -36,26 +42,6 @@ pub(crate) struct ScoredRow<'a> {
     pub(crate) ln_sum: f64,
 }
 
-/// Pairs of a chunk above a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    All,
-    None,
-    Some,
-}
-
-/// Whether the gaps in `[reference - high, reference - low]` exceed `threshold`.
-#[inline]
-fn decide(reference: f64, (low, high): (f64, f64), threshold: f64) -> Verdict {
-    if reference - high > threshold {
-        Verdict::All
-    } else if reference - low > threshold {
-        Verdict::Some
-    } else {
-        Verdict::None
-    }
-}
-
 /// Counts of one head under one plan.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanCounts {
@@ -69,7 +55,14 @@ pub(crate) struct PlanCounts {
 
 impl PlanCounts {
     pub(crate) fn new(offsets: Offsets) -> Self {
-        Self { numerator: 0, weight: 0, blind: 0, undecided: 0, non_finite_rows: 0, by_offset: OffsetCounts::new(offsets) }
+        Self {
+            numerator: 0,
+            weight: 0,
+            blind: 0,
+            undecided: 0,
+            non_finite_rows: 0,
+            by_offset: OffsetCounts::new(offsets),
+        }
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -82,113 +75,146 @@ impl PlanCounts {
     }
 
     /// Takes one row.
-    pub(crate) fn row(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+    #[inline(always)]
+    pub(crate) fn row<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
         if !scored.max.is_finite() {
             self.non_finite_rows += 1;
             return;
         }
-        let scored = &ScoredRow { ln_sum: ln_sum_as_held(plan, scored), ..*scored };
+        let scored = &ScoredRow {
+            ln_sum: ln_sum_as_held::<T>(plan, scored),
+            ..*scored
+        };
         match plan.max_reference {
-            MaxReference::Final => self.whole_row(plan, scored),
+            MaxReference::Final => self.whole_row::<T>(plan, scored),
             MaxReference::Running { key_block, order } => {
-                self.final_criteria(plan, scored);
-                self.streamed(plan, scored, key_block, order);
+                self.final_criteria::<T>(plan, scored);
+                self.streamed::<T>(plan, scored, key_block, order);
             }
         }
     }
 
     /// The plan's own rule against the row's maximum, and the two named criteria.
-    fn whole_row(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+    #[inline(always)]
+    fn whole_row<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+        let own = plan.zero_gap(Criterion::Plan, scored.ln_sum);
+        let (below, above) = band(plan, scored.ln_sum, own);
         let numerator = plan.zero_gap(Criterion::Exp, scored.ln_sum);
         let weight = plan.zero_gap(Criterion::Weight, scored.ln_sum);
-        let own = plan.zero_gap(Criterion::Plan, scored.ln_sum);
-        let band = band(plan, scored.ln_sum, own);
-        let least = numerator.min(weight).min(band.0);
-        let most = numerator.max(weight).max(band.1);
+        let least = T::floor(numerator.min(weight).min(below));
+        let most = T::floor(numerator.max(weight).max(above));
+        let [own, below, above, numerator, weight] =
+            [own, below, above, numerator, weight].map(T::floor);
+        let max = T::of(scored.max);
         let mut run = Run::default();
-        let mut scores = [0.0; CHUNK];
-        for (chunk, &bounds) in scored.row.chunks.iter().zip(scored.bounds) {
+        let mut gaps = [T::ZERO; CHUNK];
+        for (chunk, &(low, high)) in scored.row.chunks.iter().zip(scored.bounds) {
             let pairs = chunk.len() as u64;
-            if scored.max - bounds.0 <= least {
+            if max.minus(T::of(low)) <= least {
                 continue;
             }
-            if scored.max - bounds.1 > most {
+            if max.minus(T::of(high)) > most {
                 self.numerator += pairs;
                 self.weight += pairs;
                 self.blind += pairs;
                 run.extend(scored.row.offsets(chunk), &mut self.by_offset);
                 continue;
             }
-            let scores = &mut scores[..chunk.len()];
-            scored.table.scores(scored.row, chunk, scores);
-            self.numerator += count_above(scores, scored.max, numerator);
-            self.weight += count_above(scores, scored.max, weight);
-            self.undecided += count_above(scores, scored.max, band.0) - count_above(scores, scored.max, band.1);
+            let gaps = &mut gaps[..chunk.len()];
+            scored.table.entries(scored.row, chunk, gaps);
+            to_gaps(gaps, max);
+            self.numerator += count_above(gaps, numerator);
+            self.weight += count_above(gaps, weight);
+            self.undecided += count_above(gaps, below) - count_above(gaps, above);
             let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
-            self.blind += add_above(scores, scored.max, own, counters);
+            self.blind += add_above(gaps, own, counters);
         }
         run.finish(&mut self.by_offset);
     }
 
     /// The two named criteria, which use the row's own maximum under every plan.
-    fn final_criteria(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
-        let mut scores = [0.0; CHUNK];
-        let thresholds =
-            [plan.zero_gap(Criterion::Exp, scored.ln_sum), plan.zero_gap(Criterion::Weight, scored.ln_sum)];
-        for (chunk, &bounds) in scored.row.chunks.iter().zip(scored.bounds) {
-            let verdicts = thresholds.map(|threshold| decide(scored.max, bounds, threshold));
-            let scores = &mut scores[..chunk.len()];
-            if verdicts.contains(&Verdict::Some) {
-                scored.table.scores(scored.row, chunk, scores);
+    #[inline(always)]
+    fn final_criteria<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+        let numerator = T::floor(plan.zero_gap(Criterion::Exp, scored.ln_sum));
+        let weight = T::floor(plan.zero_gap(Criterion::Weight, scored.ln_sum));
+        let (least, most) = if numerator < weight {
+            (numerator, weight)
+        } else {
+            (weight, numerator)
+        };
+        let max = T::of(scored.max);
+        let mut gaps = [T::ZERO; CHUNK];
+        for (chunk, &(low, high)) in scored.row.chunks.iter().zip(scored.bounds) {
+            if max.minus(T::of(low)) <= least {
+                continue;
             }
-            for (count, (verdict, threshold)) in
-                [&mut self.numerator, &mut self.weight].into_iter().zip(verdicts.into_iter().zip(thresholds))
-            {
-                *count += match verdict {
-                    Verdict::All => chunk.len() as u64,
-                    Verdict::None => 0,
-                    Verdict::Some => count_above(scores, scored.max, threshold),
-                };
+            if max.minus(T::of(high)) > most {
+                self.numerator += chunk.len() as u64;
+                self.weight += chunk.len() as u64;
+                continue;
             }
+            let gaps = &mut gaps[..chunk.len()];
+            scored.table.entries(scored.row, chunk, gaps);
+            to_gaps(gaps, max);
+            self.numerator += count_above(gaps, numerator);
+            self.weight += count_above(gaps, weight);
         }
     }
 
     /// A streaming kernel: a pair is blind if its numerator is zero against the maximum when its block was visited, if a
     /// later rise of the maximum scales its block by zero, or if all later rises together lose it in the accumulator.
-    fn streamed(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) {
-        let blocks = visit(scored, key_block, order);
+    #[inline(always)]
+    fn streamed<T: Real>(
+        &mut self,
+        plan: &PrecisionPlan,
+        scored: &ScoredRow<'_>,
+        key_block: usize,
+        order: BlockOrder,
+    ) {
+        let blocks = visit::<T>(scored, key_block, order);
         let threshold = plan.zero_gap(Criterion::Plan, scored.ln_sum);
         let lost = plan.accumulator_zero_nats();
+        let max = T::of(scored.max);
+        let gap = |reference: T, entry: f64| reference.minus(T::of(entry)).to_f64();
         // Blocks visited before this one were scaled by zero.
+        let rise = |visit: usize| {
+            blocks[visit]
+                .maximum
+                .minus(blocks[visit - 1].maximum)
+                .to_f64()
+        };
         let killed = (1..blocks.len())
             .rev()
-            .find(|&visit| blocks[visit].maximum - blocks[visit - 1].maximum > -plan.exp.zero_below)
+            .find(|&visit| rise(visit) > -plan.exp.zero_below)
             .unwrap_or(0);
         let mut run = Run::default();
-        let mut scores = [0.0; CHUNK];
+        let mut gaps = [T::ZERO; CHUNK];
         for (visit, block) in blocks.iter().enumerate() {
+            let risen = max.minus(block.maximum).to_f64();
             for index in block.chunks.clone() {
                 let chunk = &scored.row.chunks[index];
-                let bounds = scored.bounds[index];
+                let (low, high) = scored.bounds[index];
                 let all = visit < killed
-                    || block.maximum - bounds.1 > threshold + UNDECIDED_NATS
-                    || scored.max - bounds.1 > lost + CAST_NATS;
+                    || gap(block.maximum, high) > threshold + UNDECIDED_NATS
+                    || gap(max, high) > lost + CAST_NATS;
                 if all {
                     self.blind += chunk.len() as u64;
                     run.extend(scored.row.offsets(chunk), &mut self.by_offset);
                     continue;
                 }
-                if block.maximum - bounds.0 <= threshold - UNDECIDED_NATS && scored.max - bounds.0 <= lost - CAST_NATS {
+                if gap(block.maximum, low) <= threshold - UNDECIDED_NATS
+                    && gap(max, low) <= lost - CAST_NATS
+                {
                     continue;
                 }
-                let scores = &mut scores[..chunk.len()];
-                scored.table.scores(scored.row, chunk, scores);
+                let gaps = &mut gaps[..chunk.len()];
+                scored.table.entries(scored.row, chunk, gaps);
+                to_gaps(gaps, block.maximum);
                 let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
-                for (&score, counter) in scores.iter().zip(counters) {
-                    let gap = block.maximum - score;
+                for (gap, counter) in gaps.iter().zip(counters) {
+                    let gap = gap.to_f64();
                     let blind = gap > threshold
-                        || (scored.max - score > lost - CAST_NATS
-                            && is_lost(plan, gap, scored.max - block.maximum));
+                        || (gap + risen > lost - CAST_NATS && is_lost(plan, gap, risen));
                     *counter += u32::from(blind);
                     self.blind += u64::from(blind);
                     self.undecided += u64::from((gap - threshold).abs() <= UNDECIDED_NATS);
@@ -199,7 +225,13 @@ impl PlanCounts {
     }
 
     /// The numbers of the plan; `pairs` by distance.
-    pub(crate) fn finish(&self, key: &str, offsets: Offsets, pairs: &[u64], edges: &[u64]) -> PlanEvidence {
+    pub(crate) fn finish(
+        &self,
+        key: &str,
+        offsets: Offsets,
+        pairs: &[u64],
+        edges: &[u64],
+    ) -> PlanEvidence {
         let blind = self.by_offset.by_distance(offsets);
         PlanEvidence {
             plan: key.to_owned(),
@@ -208,7 +240,10 @@ impl PlanCounts {
             blind_numerator: self.numerator,
             blind_weight: self.weight,
             blind_by_distance: bin_counts(&blind, edges),
-            first_blind_distance: blind.iter().position(|&count| count > 0).map(|distance| distance as u64),
+            first_blind_distance: blind
+                .iter()
+                .position(|&count| count > 0)
+                .map(|distance| distance as u64),
             last_visible_distance: (0..pairs.len())
                 .rev()
                 .find(|&distance| pairs[distance] > blind[distance])
@@ -221,7 +256,8 @@ impl PlanCounts {
 
 /// The logarithm of the row's sum as the plan holds it. Numerators of 24 bits or more leave it alone; where `exp` itself is
 /// rounded to 16 or 8 bits the sum is that of the rounded numerators.
-fn ln_sum_as_held(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
+#[inline(always)]
+fn ln_sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
     let format = plan.exp.format;
     if format.significand_bits() >= Format::F32.significand_bits() {
         return scored.ln_sum;
@@ -233,14 +269,15 @@ fn ln_sum_as_held(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
     };
     let offset = plan.max_offset;
     let mut total = 0.0;
-    let (mut scores, mut terms) = ([0.0; CHUNK], [0.0_f32; CHUNK]);
+    let (mut gaps, mut terms) = ([T::ZERO; CHUNK], [0.0_f32; CHUNK]);
     for (chunk, &(_, high)) in scored.row.chunks.iter().zip(scored.bounds) {
         if scored.max - high > plan.exp_zero_nats() {
             continue;
         }
-        let (scores, terms) = (&mut scores[..chunk.len()], &mut terms[..chunk.len()]);
-        scored.table.scores(scored.row, chunk, scores);
-        exp_of_gaps(scores, scored.max + offset, terms);
+        let (gaps, terms) = (&mut gaps[..chunk.len()], &mut terms[..chunk.len()]);
+        scored.table.entries(scored.row, chunk, gaps);
+        to_gaps(gaps, T::of(scored.max + offset));
+        exp_of_gaps(gaps, terms);
         for term in terms.iter_mut() {
             let rounded = match rounding {
                 Some(rounding) => rounding.apply(*term),
@@ -267,20 +304,14 @@ fn band(plan: &PrecisionPlan, ln_sum: f64, own: f64) -> (f64, f64) {
 
 /// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator.
 fn is_lost(plan: &PrecisionPlan, gap: f64, rise: f64) -> bool {
-    let numerator = plan.exp.format.round_with((-gap - plan.max_offset).exp(), plan.exp.underflow);
-    let weight = plan.probability.round_with(numerator, plan.probability_underflow);
+    let numerator = plan
+        .exp
+        .format
+        .round_with((-gap - plan.max_offset).exp(), plan.exp.underflow);
+    let weight = plan
+        .probability
+        .round_with(numerator, plan.probability_underflow);
     plan.accumulator.round(weight * (-rise).exp()) == 0.0
-}
-
-/// Adds 1 to the counter of every score whose gap exceeds the threshold; returns how many.
-fn add_above(scores: &[f64], reference: f64, threshold: f64, counters: &mut [u32]) -> u64 {
-    let mut total = 0;
-    for (&score, counter) in scores.iter().zip(counters) {
-        let blind = u32::from(reference - score > threshold);
-        *counter += blind;
-        total += blind;
-    }
-    u64::from(total)
 }
 
 /// Joins neighbouring chunks into one run.
@@ -310,38 +341,47 @@ impl Run {
 
 /// One block in the order of the visit.
 #[derive(Clone, Debug)]
-struct Block {
+struct Block<T> {
     chunks: std::ops::Range<usize>,
     /// Largest entry of this and every earlier block.
-    maximum: f64,
+    maximum: T,
 }
 
 /// The key blocks of a row in the order of the visit, with the running maximum.
-fn visit(scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) -> Vec<Block> {
+#[inline(always)]
+fn visit<T: Real>(scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) -> Vec<Block<T>> {
     let chunks = scored.row.chunks;
-    let mut blocks: Vec<Block> = Vec::with_capacity(chunks.len());
+    let mut blocks: Vec<Block<T>> = Vec::with_capacity(chunks.len());
     let number = |chunk: &Chunk| chunk.start / key_block;
     let mut start = 0;
     while start < chunks.len() {
         let block = number(&chunks[start]);
-        let length = chunks[start..].iter().take_while(|chunk| number(chunk) == block).count();
-        blocks.push(Block { chunks: start..start + length, maximum: f64::NEG_INFINITY });
+        let length = chunks[start..]
+            .iter()
+            .take_while(|chunk| number(chunk) == block)
+            .count();
+        blocks.push(Block {
+            chunks: start..start + length,
+            maximum: T::LOWEST,
+        });
         start += length;
     }
     if order == BlockOrder::NewestFirst {
         blocks.reverse();
     }
-    let mut running = f64::NEG_INFINITY;
-    let mut scores = [0.0; CHUNK];
+    let mut running = T::LOWEST;
+    let mut entries = [T::ZERO; CHUNK];
     for block in &mut blocks {
-        let floor = scored.bounds[block.chunks.clone()].iter().fold(running, |floor, bounds| floor.max(bounds.0));
+        let floor = scored.bounds[block.chunks.clone()]
+            .iter()
+            .fold(running.to_f64(), |floor, bounds| floor.max(bounds.0));
         for index in block.chunks.clone() {
             let high = scored.bounds[index].1;
             // The largest entry is at least `floor`, so a chunk below it cannot hold it.
-            if high > running && high >= floor {
-                let scores = &mut scores[..chunks[index].len()];
-                scored.table.scores(scored.row, &chunks[index], scores);
-                running = scores.iter().copied().fold(running, f64::max);
+            if high > running.to_f64() && high >= floor {
+                let entries = &mut entries[..chunks[index].len()];
+                scored.table.entries(scored.row, &chunks[index], entries);
+                running = largest(entries, running);
             }
         }
         block.maximum = running;

@@ -74,6 +74,7 @@ pub(crate) fn valid_runs(n_keys: usize, key_valid: Option<&[bool]>) -> Vec<Range
 
 /// Cuts the visible keys `0..end` of a query into chunks at multiples of `step` (at most [`CHUNK`]), at the edges of padding
 /// and after the query itself.
+#[inline(always)]
 pub(crate) fn cut(
     query: usize,
     raw: &[f32],
@@ -94,7 +95,12 @@ pub(crate) fn cut(
                 next = next.min(query + 1);
             }
             let (low, high) = min_max(&raw[start..next]);
-            chunks.push(Chunk { start, end: next, low, high });
+            chunks.push(Chunk {
+                start,
+                end: next,
+                low,
+                high,
+            });
             pairs += (next - start) as u64;
             start = next;
         }
@@ -103,6 +109,7 @@ pub(crate) fn cut(
 }
 
 /// Adds every pair of a row to a run count.
+#[inline(always)]
 pub(crate) fn count_pairs(row: &Row<'_>, counts: &mut super::distance::OffsetCounts) {
     let mut open: Option<Range<usize>> = None;
     for chunk in row.chunks {
@@ -130,7 +137,14 @@ pub(crate) fn assemble<'a>(
     pairs: u64,
 ) -> Row<'a> {
     let first_key = chunks.first().map_or(0, |chunk| chunk.start);
-    Row { query, base: offsets.base(query), first_key, pairs, raw, chunks }
+    Row {
+        query,
+        base: offsets.base(query),
+        first_key,
+        pairs,
+        raw,
+        chunks,
+    }
 }
 
 #[cfg(test)]
@@ -155,7 +169,11 @@ mod tests {
             assert_eq!(pairs as usize, expected.len());
             for chunk in &chunks {
                 assert!(chunk.len() <= step && (chunk.end <= query + 1 || chunk.start > query));
-                assert!(raw[chunk.keys()].iter().all(|&s| chunk.low <= s && s <= chunk.high));
+                assert!(
+                    raw[chunk.keys()]
+                        .iter()
+                        .all(|&s| chunk.low <= s && s <= chunk.high)
+                );
             }
         }
     }

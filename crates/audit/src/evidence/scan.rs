@@ -1,4 +1,9 @@
 //! The inner loops: plain, branch-free passes over short slices that the compiler turns into vector code.
+//!
+//! All of them are inlined into [`crate::evidence::head`], which runs them under the widest instruction set of the machine.
+//! The order of every sum is fixed, so the width does not change a bit.
+
+use std::cmp::Ordering;
 
 /// Keys of one chunk. A chunk is the unit in which pairs are decided together: if its largest possible score is below a
 /// threshold all its pairs are, and no exponential is taken. 64 keys amortise the decision; wider chunks would straddle
@@ -7,7 +12,97 @@ pub(crate) const CHUNK: usize = 64;
 
 const LANES: usize = 16;
 
+/// The carrier of entries and gaps: `f32`, in which runtimes subtract the maximum, or `f64` for idealised plans.
+pub(crate) trait Real: Copy + PartialOrd {
+    const ZERO: Self;
+    const LOWEST: Self;
+    /// Exact where the value is an entry of this carrier.
+    fn of(value: f64) -> Self;
+    fn of_f32(value: f32) -> Self;
+    fn to_f32(self) -> f32;
+    fn to_f64(self) -> f64;
+    /// One rounding, as in the runtime.
+    fn minus(self, other: Self) -> Self;
+    /// The largest value not above `threshold`: `gap > floor(threshold)` says the same as `gap > threshold`.
+    fn floor(threshold: f64) -> Self;
+}
+
+impl Real for f64 {
+    const ZERO: Self = 0.0;
+    const LOWEST: Self = f64::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn of_f32(value: f32) -> Self {
+        f64::from(value)
+    }
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self as f32
+    }
+
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self - other
+    }
+
+    #[inline(always)]
+    fn floor(threshold: f64) -> Self {
+        threshold
+    }
+}
+
+impl Real for f32 {
+    const ZERO: Self = 0.0;
+    const LOWEST: Self = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+
+    #[inline(always)]
+    fn of_f32(value: f32) -> Self {
+        value
+    }
+
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline(always)]
+    fn minus(self, other: Self) -> Self {
+        self - other
+    }
+
+    #[inline(always)]
+    fn floor(threshold: f64) -> Self {
+        let nearest = threshold as f32;
+        match f64::from(nearest).partial_cmp(&threshold) {
+            Some(Ordering::Greater) => nearest.next_down(),
+            _ => nearest,
+        }
+    }
+}
+
 /// Smallest and largest value; NaNs are passed over. Empty slices give `(inf, -inf)`.
+#[inline(always)]
 pub(crate) fn min_max(values: &[f32]) -> (f32, f32) {
     let mut low = [f32::INFINITY; LANES];
     let mut high = [f32::NEG_INFINITY; LANES];
@@ -19,14 +114,44 @@ pub(crate) fn min_max(values: &[f32]) -> (f32, f32) {
             high[i] = if value > high[i] { value } else { high[i] };
         }
     }
-    let (mut least, mut most) = (f32::INFINITY, f32::NEG_INFINITY);
-    for &value in lanes.remainder().iter().chain(&low) {
-        least = if value < least { value } else { least };
+    for (i, &value) in lanes.remainder().iter().enumerate() {
+        low[i] = if value < low[i] { value } else { low[i] };
+        high[i] = if value > high[i] { value } else { high[i] };
     }
-    for &value in lanes.remainder().iter().chain(&high) {
-        most = if value > most { value } else { most };
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            low[i] = if low[i + width] < low[i] {
+                low[i + width]
+            } else {
+                low[i]
+            };
+            high[i] = if high[i + width] > high[i] {
+                high[i + width]
+            } else {
+                high[i]
+            };
+        }
     }
-    (least, most)
+    (low[0], high[0])
+}
+
+/// Largest value, at least `floor`.
+#[inline(always)]
+pub(crate) fn largest<T: Real>(values: &[T], floor: T) -> T {
+    let mut high = [floor; LANES];
+    let mut lanes = values.chunks_exact(LANES);
+    for lane in &mut lanes {
+        for i in 0..LANES {
+            high[i] = if lane[i] > high[i] { lane[i] } else { high[i] };
+        }
+    }
+    let rest = lanes.remainder().iter().chain(&high);
+    rest.fold(
+        floor,
+        |most, &value| if value > most { value } else { most },
+    )
 }
 
 /// Coefficients of `2^f - 1 = f * p(f)` on `[-1/2, 1/2]`: the Taylor series of `exp(f ln 2)`, whose first dropped term is
@@ -44,16 +169,19 @@ const EXP2: [f32; 7] = {
     ]
 };
 
-/// `exp(-gap)` for gaps from 0 to 80 nats, within 3e-7 of the true value, relative. The range is reduced in f64, so that
-/// the error does not grow with the gap.
+/// ln 2 in two parts; the first has 15 bits, so that its product with a whole number up to 2^9 is exact.
+const LN_2_HIGH: f32 = 0.693_145_75;
+const LN_2_LOW: f32 = (std::f64::consts::LN_2 - 0.693_145_751_953_125) as f32;
+
+/// `exp(-gap)` for gaps from 0 on; those above 80 nats count as 80. Within 3e-7 of the true value, relative.
 #[inline(always)]
-fn exp_of_minus(gap: f64) -> f32 {
-    // Adding 1.5 * 2^52 rounds to the nearest whole number and leaves it in the low bits.
-    const ROUND: f64 = 6_755_399_441_055_744.0;
-    let x = gap * -std::f64::consts::LOG2_E;
-    let shifted = x + ROUND;
+fn exp_of_minus(gap: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to the nearest whole number and leaves it in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if gap < 80.0 { -gap } else { -80.0 };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let whole = shifted - ROUND;
-    let f = (x - whole) as f32;
+    let f = ((x - whole * LN_2_HIGH) - whole * LN_2_LOW) * std::f32::consts::LOG2_E;
     let p = EXP2[6];
     let p = p * f + EXP2[5];
     let p = p * f + EXP2[4];
@@ -62,18 +190,21 @@ fn exp_of_minus(gap: f64) -> f32 {
     let p = p * f + EXP2[1];
     let p = p * f + EXP2[0];
     let mantissa = p * f + 1.0;
-    let exponent = (shifted.to_bits() as u32).wrapping_add(127) << 23;
+    // The low bits of `shifted` hold the exponent; its own exponent bits fall off the left end.
+    let exponent = shifted.to_bits().wrapping_add(127) << 23;
     mantissa * f32::from_bits(exponent)
 }
 
-/// `out[k] = exp(scores[k] - max)`; gaps from 0; those above 80 nats count as 80.
-pub(crate) fn exp_of_gaps(scores: &[f64], max: f64, out: &mut [f32]) {
-    for (out, &score) in out.iter_mut().zip(scores) {
-        *out = exp_of_minus((max - score).min(80.0));
+/// `out[k] = exp(-gaps[k])`.
+#[inline(always)]
+pub(crate) fn exp_of_gaps<T: Real>(gaps: &[T], out: &mut [f32]) {
+    for (out, &gap) in out.iter_mut().zip(gaps) {
+        *out = exp_of_minus(gap.to_f32());
     }
 }
 
 /// Sum in a fixed order that does not depend on the machine.
+#[inline(always)]
 pub(crate) fn sum(values: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; 8];
     let mut chunks = values.chunks_exact(8);
@@ -82,32 +213,72 @@ pub(crate) fn sum(values: &[f32]) -> f64 {
             lanes[i] += f64::from(chunk[i]);
         }
     }
-    let tail: f64 = chunks.remainder().iter().map(|&value| f64::from(value)).sum();
-    lanes.iter().sum::<f64>() + tail
+    for (i, &value) in chunks.remainder().iter().enumerate() {
+        lanes[i] += f64::from(value);
+    }
+    tree(lanes)
 }
 
-/// `sum(weights[k] * (max - scores[k]))`, same order.
-pub(crate) fn weighted_gap(weights: &[f32], scores: &[f64], max: f64) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    let n = weights.len().min(scores.len());
-    let (weights, scores) = (&weights[..n], &scores[..n]);
-    let whole = n / 8 * 8;
-    for start in (0..whole).step_by(8) {
+/// Sums of `weights[k]` and of `weights[k] * gaps[k]`, same order. The product is rounded to f32: 6e-8 of the result.
+#[inline(always)]
+pub(crate) fn sum_and_weighted_gap<T: Real>(weights: &[f32], gaps: &[T]) -> (f64, f64) {
+    let (mut total, mut weighted) = ([0.0_f64; 8], [0.0_f64; 8]);
+    let n = weights.len().min(gaps.len());
+    let (weights, gaps) = (&weights[..n], &gaps[..n]);
+    let mut weight_chunks = weights.chunks_exact(8);
+    let mut gap_chunks = gaps.chunks_exact(8);
+    for (weight, gap) in (&mut weight_chunks).zip(&mut gap_chunks) {
         for i in 0..8 {
-            lanes[i] += f64::from(weights[start + i]) * (max - scores[start + i]);
+            total[i] += f64::from(weight[i]);
+            weighted[i] += f64::from(weight[i] * gap[i].to_f32());
         }
     }
-    let tail: f64 = (whole..n).map(|k| f64::from(weights[k]) * (max - scores[k])).sum();
-    lanes.iter().sum::<f64>() + tail
+    for (i, (&weight, &gap)) in weight_chunks
+        .remainder()
+        .iter()
+        .zip(gap_chunks.remainder())
+        .enumerate()
+    {
+        total[i] += f64::from(weight);
+        weighted[i] += f64::from(weight * gap.to_f32());
+    }
+    (tree(total), tree(weighted))
 }
 
-/// Number of scores whose gap to `reference` exceeds `threshold`.
-pub(crate) fn count_above(scores: &[f64], reference: f64, threshold: f64) -> u64 {
-    let mut count = 0_u64;
-    for &score in scores {
-        count += u64::from(reference - score > threshold);
+#[inline(always)]
+fn tree(lanes: [f64; 8]) -> f64 {
+    ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
+        + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
+}
+
+/// `entries[k] = reference - entries[k]`, one rounding each.
+#[inline(always)]
+pub(crate) fn to_gaps<T: Real>(entries: &mut [T], reference: T) {
+    for entry in entries {
+        *entry = reference.minus(*entry);
     }
-    count
+}
+
+/// Number of gaps above a threshold.
+#[inline(always)]
+pub(crate) fn count_above<T: Real>(gaps: &[T], threshold: T) -> u64 {
+    let mut count = 0_u32;
+    for &gap in gaps {
+        count += u32::from(gap > threshold);
+    }
+    u64::from(count)
+}
+
+/// Adds 1 to the counter of every gap above a threshold; returns how many.
+#[inline(always)]
+pub(crate) fn add_above<T: Real>(gaps: &[T], threshold: T, counters: &mut [u32]) -> u64 {
+    let mut count = 0_u32;
+    for (&gap, counter) in gaps.iter().zip(counters) {
+        let above = u32::from(gap > threshold);
+        *counter += above;
+        count += above;
+    }
+    u64::from(count)
 }
 
 #[cfg(test)]
@@ -117,10 +288,14 @@ mod tests {
     #[test]
     fn min_max_of_every_length() {
         for n in 1..100_usize {
-            let values: Vec<f32> = (0..n).map(|k| ((k * 37 + 11) % 101) as f32 - 50.0).collect();
+            let values: Vec<f32> = (0..n)
+                .map(|k| ((k * 37 + 11) % 101) as f32 - 50.0)
+                .collect();
             let low = values.iter().copied().fold(f32::INFINITY, f32::min);
             let high = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             assert_eq!(min_max(&values), (low, high), "length {n}");
+            assert_eq!(largest(&values, -60.0), high);
+            assert_eq!(largest(&values, 60.0), 60.0);
         }
         assert_eq!(min_max(&[]), (f32::INFINITY, f32::NEG_INFINITY));
     }
@@ -129,30 +304,57 @@ mod tests {
     fn exponentials_are_within_the_stated_error() {
         let mut worst = (0.0, 0.0);
         for k in 0..800_000 {
-            let gap = f64::from(k) * 1e-4;
+            let gap = k as f32 * 1e-4;
             let mut out = [0.0];
-            exp_of_gaps(&[100.0 - gap], 100.0, &mut out);
-            let exact = (-(100.0_f64 - (100.0 - gap))).exp();
+            exp_of_gaps(&[gap], &mut out);
+            let exact = (-f64::from(gap)).exp();
             let error = (f64::from(out[0]) / exact - 1.0).abs();
             if error > worst.0 {
                 worst = (error, gap);
             }
         }
-        assert!(worst.0 < 3e-7, "relative error {} at gap {}", worst.0, worst.1);
-        let mut zero = [0.0];
-        exp_of_gaps(&[5.0], 5.0, &mut zero);
-        assert_eq!(zero, [1.0]);
+        assert!(
+            worst.0 < 3e-7,
+            "relative error {} at gap {}",
+            worst.0,
+            worst.1
+        );
+        let mut out = [0.0; 3];
+        exp_of_gaps(&[0.0_f64, 81.0, f64::INFINITY], &mut out);
+        assert_eq!(out[0], 1.0);
+        assert!(out[1] < 2e-35 && out[1] == out[2]);
     }
 
     #[test]
     fn sums_take_every_element() {
         for n in 0..40_usize {
             let weights: Vec<f32> = (0..n).map(|k| k as f32 + 1.0).collect();
-            let scores: Vec<f64> = (0..n).map(|k| -(k as f64)).collect();
+            let mut gaps: Vec<f64> = (0..n).map(|k| -(k as f64)).collect();
+            to_gaps(&mut gaps, 2.0);
             let expected: f64 = (0..n).map(|k| (k as f64 + 1.0) * (2.0 + k as f64)).sum();
-            assert_eq!(weighted_gap(&weights, &scores, 2.0), expected);
+            assert_eq!(
+                sum_and_weighted_gap(&weights, &gaps),
+                ((n * (n + 1) / 2) as f64, expected)
+            );
             assert_eq!(sum(&weights), (n * (n + 1) / 2) as f64);
-            assert_eq!(count_above(&scores, 1.0, 3.5), n.saturating_sub(3) as u64);
+            assert_eq!(count_above(&gaps, 4.5), n.saturating_sub(3) as u64);
+            let mut counters = vec![1; n];
+            assert_eq!(
+                add_above(&gaps, 4.5, &mut counters),
+                n.saturating_sub(3) as u64
+            );
+            assert_eq!(
+                counters.iter().sum::<u32>() as usize,
+                n + n.saturating_sub(3)
+            );
+        }
+    }
+
+    #[test]
+    fn floors_decide_as_the_threshold_does() {
+        for threshold in [103.972_077_083_991_79, 17.328_679_513_998_633, 0.1, 2.0] {
+            let floor = <f32 as Real>::floor(threshold);
+            assert!(f64::from(floor) <= threshold && f64::from(floor.next_up()) > threshold);
         }
     }
 }

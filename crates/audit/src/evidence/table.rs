@@ -8,9 +8,13 @@
 
 use kernels::ScoreRows;
 use numerics::plan::BiasPlacement;
-use numerics::{BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec, stored_bias};
+use numerics::{
+    BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec,
+    stored_bias,
+};
 
 use crate::evidence::row::{Chunk, Row};
+use crate::evidence::scan::{CHUNK, Real};
 
 /// How raw score and bias make an entry.
 #[derive(Clone, Debug)]
@@ -57,10 +61,19 @@ impl Rounding {
                 // Next to 0.5, f32 numbers are 2^-24 apart: the smallest f16 subnormal.
                 let magnitude = x.abs();
                 let bits = magnitude.to_bits();
-                let large = f32::from_bits(bits.wrapping_add(0x0fff + ((bits >> 13) & 1)) & 0xffff_e000);
+                let large =
+                    f32::from_bits(bits.wrapping_add(0x0fff + ((bits >> 13) & 1)) & 0xffff_e000);
                 let small = (magnitude + 0.5) - 0.5;
-                let rounded = if magnitude < 6.103_515_6e-5 { small } else { large };
-                let bounded = if rounded > 65504.0 { f32::INFINITY } else { rounded };
+                let rounded = if magnitude < 6.103_515_6e-5 {
+                    small
+                } else {
+                    large
+                };
+                let bounded = if rounded > 65504.0 {
+                    f32::INFINITY
+                } else {
+                    rounded
+                };
                 bounded.copysign(x)
             }
         }
@@ -93,40 +106,81 @@ impl ScoreTable {
         });
         let bias: Vec<f32> = if by_key || rows.causal {
             // For a causal table by distance the last query's row holds every distance, in the order of the offsets.
-            (0..n_keys).map(|key| rows.bias_at(last, key + pad)).collect()
+            (0..n_keys)
+                .map(|key| rows.bias_at(last, key + pad))
+                .collect()
         } else {
             let behind = (0..n_keys).map(|key| rows.bias_at(last, key + pad));
             behind.chain((1..n_keys).map(|key| at(0, key))).collect()
         };
-        let cap = rows.soft_cap.filter(|&(_, order)| order == kernels::CapOrder::AfterBias).map(|(cap, _)| cap);
-        Self { kind: Kind::F32 { cap }, by_key, n_keys, bias_f64: Vec::new(), monotone: is_monotone(&bias, n_keys, by_key), bias }
+        let cap = rows
+            .soft_cap
+            .filter(|&(_, order)| order == kernels::CapOrder::AfterBias)
+            .map(|(cap, _)| cap);
+        Self {
+            kind: Kind::F32 { cap },
+            by_key,
+            n_keys,
+            bias_f64: Vec::new(),
+            monotone: is_monotone(&bias, n_keys, by_key),
+            bias,
+        }
     }
 
     /// The entries under a plan. `spec.length` is the number of keys.
     pub(crate) fn of_plan(plan: &PrecisionPlan, spec: &ScoreSpec<'_>) -> Self {
         let n_keys = usize::try_from(spec.length).expect("a sequence fits in memory");
-        let form = if plan.idealised { BiasForm::Relative } else { plan.bias_form(spec.bias, spec.causal) };
+        let form = if plan.idealised {
+            BiasForm::Relative
+        } else {
+            plan.bias_form(spec.bias, spec.causal)
+        };
         let by_key = form == BiasForm::KeyPosition;
-        let mut table =
-            Self { kind: Kind::Exact, by_key, n_keys, bias_f64: Vec::new(), bias: Vec::new(), monotone: false };
-        let capped = spec.bias.soft_cap.is_some_and(|cap| cap.order == CapOrder::AfterBias);
+        let mut table = Self {
+            kind: Kind::Exact,
+            by_key,
+            n_keys,
+            bias_f64: Vec::new(),
+            bias: Vec::new(),
+            monotone: false,
+        };
+        let capped = spec
+            .bias
+            .soft_cap
+            .is_some_and(|cap| cap.order == CapOrder::AfterBias);
         let pairs = pairs_of_index(n_keys, by_key, spec.causal);
         let path = || plan.score_path(spec);
         if plan.idealised && !capped {
             let path = path();
-            table.bias_f64 = pairs.map(|(query, key)| path.entry_scaled(0.0, query, key)).collect();
+            table.bias_f64 = pairs
+                .map(|(query, key)| path.entry_scaled(0.0, query, key))
+                .collect();
             table.monotone = is_monotone(&table.bias_f64, n_keys, by_key);
             return table;
         }
-        let plain = !capped && !plan.idealised && plan.bias_multiplicity == 1 && plan.raw_score == Format::F32;
-        let after = matches!(plan.placement, BiasPlacement::AfterScale | BiasPlacement::SlopeTimesScale);
+        let plain = !capped
+            && !plan.idealised
+            && plan.bias_multiplicity == 1
+            && plan.raw_score == Format::F32;
+        let after = matches!(
+            plan.placement,
+            BiasPlacement::AfterScale | BiasPlacement::SlopeTimesScale
+        );
         let before_cap = spec.bias.soft_cap.is_some();
         let kind = match (Rounding::of(plan.scaled), Rounding::of(plan.sum)) {
-            (Some(Rounding::Keep), Some(Rounding::Keep)) if plain && after => Kind::F32 { cap: None },
+            (Some(Rounding::Keep), Some(Rounding::Keep)) if plain && after => {
+                Kind::F32 { cap: None }
+            }
             // Behind a cap that comes before the bias the kernel's score is capped already; numerics adds it unrounded.
-            (Some(scaled), Some(sum)) if plain && after && !before_cap => Kind::Rounded { scaled, sum },
-            (_, Some(Rounding::Keep)) if plain && plan.placement.is_before_scale() && !before_cap => {
-                Kind::BeforeScale { scale: spec.scale as f32 }
+            (Some(scaled), Some(sum)) if plain && after && !before_cap => {
+                Kind::Rounded { scaled, sum }
+            }
+            (_, Some(Rounding::Keep))
+                if plain && plan.placement.is_before_scale() && !before_cap =>
+            {
+                Kind::BeforeScale {
+                    scale: spec.scale as f32,
+                }
             }
             _ => Kind::Path(Box::new(path())),
         };
@@ -147,45 +201,89 @@ impl ScoreTable {
     pub(crate) fn same_entries(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (Kind::F32 { cap }, Kind::F32 { cap: other_cap }) => {
-                cap == other_cap && self.by_key == other.by_key && self.n_keys == other.n_keys && self.bias == other.bias
+                cap == other_cap
+                    && self.by_key == other.by_key
+                    && self.n_keys == other.n_keys
+                    && self.bias == other.bias
             }
             _ => false,
         }
     }
 
     /// Index of key 0's bias for a query; add the key.
+    #[inline(always)]
     fn base(&self, query: usize) -> usize {
-        if self.by_key { 0 } else { self.n_keys - 1 - query }
+        if self.by_key {
+            0
+        } else {
+            self.n_keys - 1 - query
+        }
     }
 
-    /// Lower and upper bound of the entries of a chunk; `scratch` is used where they have to be looked at one by one.
-    pub(crate) fn bounds(&self, row: &Row<'_>, chunk: &Chunk, scratch: &mut [f64]) -> (f64, f64) {
-        if !self.monotone {
-            let scores = &mut scratch[..chunk.len()];
-            self.scores(row, chunk, scores);
-            return scores.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &score| {
-                (low.min(score), high.max(score))
-            });
+    /// Whether entries need an f64 (idealised plans): see [`Real`].
+    pub(crate) fn is_wide(&self) -> bool {
+        match &self.kind {
+            Kind::Exact => true,
+            Kind::Path(path) => path.is_exact(),
+            _ => false,
         }
+    }
+
+    /// Lower and upper bound of the entries of every chunk of a row.
+    #[inline(always)]
+    pub(crate) fn bounds<T: Real>(&self, row: &Row<'_>, bounds: &mut Vec<(f64, f64)>) {
+        bounds.clear();
         let base = self.base(row.query);
-        let (first, last) = (chunk.start, chunk.end - 1);
+        if !self.monotone {
+            let mut entries = [T::ZERO; CHUNK];
+            bounds.extend(row.chunks.iter().map(|chunk| {
+                let entries = &mut entries[..chunk.len()];
+                self.entries(row, chunk, entries);
+                entries
+                    .iter()
+                    .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), entry| {
+                        (low.min(entry.to_f64()), high.max(entry.to_f64()))
+                    })
+            }));
+            return;
+        }
         match &self.kind {
             Kind::Exact => {
-                let (a, b) = (self.bias_f64[base + first], self.bias_f64[base + last]);
-                (f64::from(chunk.low) + a.min(b), f64::from(chunk.high) + a.max(b))
+                let bias = &self.bias_f64[base..];
+                bounds.extend(row.chunks.iter().map(|chunk| {
+                    let (low, high) = ends(bias, chunk);
+                    (f64::from(chunk.low) + low, f64::from(chunk.high) + high)
+                }));
             }
-            Kind::Path(path) => {
-                let low = path.entry_scaled(chunk.low, row.query, first).min(path.entry_scaled(chunk.low, row.query, last));
-                let high =
-                    path.entry_scaled(chunk.high, row.query, first).max(path.entry_scaled(chunk.high, row.query, last));
-                (low, high)
-            }
-            _ => {
-                let (a, b) = (self.bias[base + first], self.bias[base + last]);
-                let (low, high) = if a < b { (a, b) } else { (b, a) };
-                (f64::from(self.entry(chunk.low, low)), f64::from(self.entry(chunk.high, high)))
-            }
+            Kind::Path(path) => bounds.extend(row.chunks.iter().map(|chunk| {
+                let at = |raw: f32, key: usize| path.entry_scaled(raw, row.query, key);
+                let (first, last) = (chunk.start, chunk.end - 1);
+                (
+                    at(chunk.low, first).min(at(chunk.low, last)),
+                    at(chunk.high, first).max(at(chunk.high, last)),
+                )
+            })),
+            Kind::F32 { cap: None } => self.f32_bounds(row, base, bounds, |raw, bias| raw + bias),
+            _ => self.f32_bounds(row, base, bounds, |raw, bias| self.entry(raw, bias)),
         }
+    }
+
+    #[inline(always)]
+    fn f32_bounds(
+        &self,
+        row: &Row<'_>,
+        base: usize,
+        bounds: &mut Vec<(f64, f64)>,
+        entry: impl Fn(f32, f32) -> f32,
+    ) {
+        let bias = &self.bias[base..];
+        bounds.extend(row.chunks.iter().map(|chunk| {
+            let (low, high) = ends(bias, chunk);
+            (
+                f64::from(entry(chunk.low, low)),
+                f64::from(entry(chunk.high, high)),
+            )
+        }));
     }
 
     /// One entry of the f32 kinds.
@@ -199,8 +297,9 @@ impl ScoreTable {
         }
     }
 
-    /// The entries of a chunk. `out` has its length.
-    pub(crate) fn scores(&self, row: &Row<'_>, chunk: &Chunk, out: &mut [f64]) {
+    /// The entries of a chunk. `out` has its length, and is f64 if [`ScoreTable::is_wide`].
+    #[inline(always)]
+    pub(crate) fn entries<T: Real>(&self, row: &Row<'_>, chunk: &Chunk, out: &mut [T]) {
         let base = self.base(row.query);
         let range = base + chunk.start..base + chunk.end;
         let raw = row.scores(chunk);
@@ -208,16 +307,20 @@ impl ScoreTable {
         match &self.kind {
             Kind::Exact => {
                 for ((out, &raw), &bias) in out.iter_mut().zip(raw).zip(&self.bias_f64[range]) {
-                    *out = f64::from(raw) + bias;
+                    *out = T::of(f64::from(raw) + bias);
                 }
             }
             Kind::F32 { cap: None } => fill(out, raw, &self.bias[range], |raw, bias| raw + bias),
-            Kind::F32 { cap: Some(_) } => fill(out, raw, &self.bias[range], |raw, bias| self.entry(raw, bias)),
+            Kind::F32 { cap: Some(_) } => fill(out, raw, &self.bias[range], |raw, bias| {
+                self.entry(raw, bias)
+            }),
             Kind::Rounded { scaled, sum } => {
                 let bias = &self.bias[range];
                 macro_rules! rounded {
                     ($scaled:ident, $sum:ident) => {
-                        fill(out, raw, bias, |raw, bias| Rounding::$sum.apply(Rounding::$scaled.apply(raw) + bias))
+                        fill(out, raw, bias, |raw, bias| {
+                            Rounding::$sum.apply(Rounding::$scaled.apply(raw) + bias)
+                        })
                     };
                 }
                 match (scaled, sum) {
@@ -227,29 +330,52 @@ impl ScoreTable {
                     (Rounding::F16, Rounding::F16) => rounded!(F16, F16),
                     (Rounding::Bf16, Rounding::Keep) => rounded!(Bf16, Keep),
                     (Rounding::F16, Rounding::Keep) => rounded!(F16, Keep),
-                    _ => fill(out, raw, bias, |raw, bias| sum.apply(scaled.apply(raw) + bias)),
+                    _ => fill(out, raw, bias, |raw, bias| {
+                        sum.apply(scaled.apply(raw) + bias)
+                    }),
                 }
             }
-            Kind::BeforeScale { scale } => fill(out, raw, &self.bias[range], |raw, bias| (raw / scale + bias) * scale),
+            Kind::BeforeScale { scale } => fill(out, raw, &self.bias[range], |raw, bias| {
+                (raw / scale + bias) * scale
+            }),
             Kind::Path(path) => {
                 for ((key, out), &raw) in chunk.keys().zip(out).zip(raw) {
-                    *out = path.entry_scaled(raw, row.query, key);
+                    *out = T::of(path.entry_scaled(raw, row.query, key));
                 }
             }
         }
     }
 }
 
+/// Smaller and larger of a chunk's outer biases; `bias` starts at key 0.
 #[inline(always)]
-fn fill(out: &mut [f64], raw: &[f32], bias: &[f32], entry: impl Fn(f32, f32) -> f32) {
+fn ends<T: Copy + PartialOrd>(bias: &[T], chunk: &Chunk) -> (T, T) {
+    let (first, last) = (bias[chunk.start], bias[chunk.end - 1]);
+    if first < last {
+        (first, last)
+    } else {
+        (last, first)
+    }
+}
+
+#[inline(always)]
+fn fill<T: Real>(out: &mut [T], raw: &[f32], bias: &[f32], entry: impl Fn(f32, f32) -> f32) {
     for ((out, &raw), &bias) in out.iter_mut().zip(raw).zip(bias) {
-        *out = f64::from(entry(raw, bias));
+        *out = T::of_f32(entry(raw, bias));
     }
 }
 
 /// A (query, key) for every index of a bias table.
-fn pairs_of_index(n_keys: usize, by_key: bool, causal: bool) -> impl Iterator<Item = (usize, usize)> {
-    let count = if by_key || causal { n_keys } else { 2 * n_keys - 1 };
+fn pairs_of_index(
+    n_keys: usize,
+    by_key: bool,
+    causal: bool,
+) -> impl Iterator<Item = (usize, usize)> {
+    let count = if by_key || causal {
+        n_keys
+    } else {
+        2 * n_keys - 1
+    };
     (0..count).map(move |index| {
         if by_key {
             (index, index)
@@ -280,7 +406,6 @@ mod tests {
     use super::*;
     use crate::evidence::distance::Offsets;
     use crate::evidence::row::{assemble, cut};
-    use crate::evidence::scan::CHUNK;
     use numerics::{Family, SoftCap};
 
     #[test]
@@ -290,8 +415,13 @@ mod tests {
             if x.is_nan() {
                 continue;
             }
-            for (rounding, format) in [(Rounding::Bf16, Format::Bf16), (Rounding::F16, Format::F16)] {
-                assert_eq!(f64::from(rounding.apply(x)), format.round(f64::from(x)), "{x:e} to {format}");
+            for (rounding, format) in [(Rounding::Bf16, Format::Bf16), (Rounding::F16, Format::F16)]
+            {
+                assert_eq!(
+                    f64::from(rounding.apply(x)),
+                    format.round(f64::from(x)),
+                    "{x:e} to {format}"
+                );
             }
         }
     }
@@ -307,20 +437,43 @@ mod tests {
         };
         let biases = [
             BiasFunction::linear(),
-            BiasFunction { clamp: Some(-12.0), ..BiasFunction::linear() },
+            BiasFunction {
+                clamp: Some(-12.0),
+                ..BiasFunction::linear()
+            },
             BiasFunction::with_shape(BiasShape::Log),
-            BiasFunction { soft_cap: Some(SoftCap { cap: 15.0, order: CapOrder::AfterBias }), ..BiasFunction::linear() },
-            BiasFunction { soft_cap: Some(SoftCap { cap: 15.0, order: CapOrder::BeforeBias }), ..BiasFunction::linear() },
+            BiasFunction {
+                soft_cap: Some(SoftCap {
+                    cap: 15.0,
+                    order: CapOrder::AfterBias,
+                }),
+                ..BiasFunction::linear()
+            },
+            BiasFunction {
+                soft_cap: Some(SoftCap {
+                    cap: 15.0,
+                    order: CapOrder::BeforeBias,
+                }),
+                ..BiasFunction::linear()
+            },
         ];
         let mut tried = 0;
         for family in Family::ALL {
             for name in numerics::plan::PlanName::ALL {
                 for &dtype in name.dtypes() {
-                    let Ok(plan) = PrecisionPlan::build(name, dtype, family) else { continue };
+                    let Ok(plan) = PrecisionPlan::build(name, dtype, family) else {
+                        continue;
+                    };
                     for bias in &biases {
                         let causal = family.convention().causal;
-                        let spec =
-                            ScoreSpec { bias, head: 0, slope: 0.17, scale: 0.125, causal, length: n as u64 };
+                        let spec = ScoreSpec {
+                            bias,
+                            head: 0,
+                            slope: 0.17,
+                            scale: 0.125,
+                            causal,
+                            length: n as u64,
+                        };
                         let table = ScoreTable::of_plan(&plan, &spec);
                         let path = plan.score_path(&spec);
                         let capped = |raw: f64| match bias.soft_cap {
@@ -329,18 +482,40 @@ mod tests {
                         };
                         let query = 100;
                         let end = if causal { query + 1 } else { n };
-                        let raw: Vec<f32> = (0..end).map(|_| capped(f64::from(random())) as f32).collect();
+                        let raw: Vec<f32> = (0..end)
+                            .map(|_| capped(f64::from(random())) as f32)
+                            .collect();
                         let mut chunks = Vec::new();
                         let pairs = cut(query, &raw, end, &[0..n], CHUNK, &mut chunks);
                         let row = assemble(Offsets::new(n, causal), query, &raw, &chunks, pairs);
-                        for chunk in &chunks {
+                        let mut bounds = Vec::new();
+                        if table.is_wide() {
+                            table.bounds::<f64>(&row, &mut bounds);
+                        } else {
+                            table.bounds::<f32>(&row, &mut bounds);
+                        }
+                        for (chunk, &(low, high)) in chunks.iter().zip(&bounds) {
                             let mut scores = vec![0.0; chunk.len()];
-                            table.scores(&row, chunk, &mut scores);
-                            let (low, high) = table.bounds(&row, chunk, &mut [0.0; CHUNK]);
+                            if table.is_wide() {
+                                table.entries(&row, chunk, &mut scores);
+                            } else {
+                                let mut narrow = vec![0.0_f32; chunk.len()];
+                                table.entries(&row, chunk, &mut narrow);
+                                scores = narrow.into_iter().map(f64::from).collect();
+                            }
                             for (key, score) in chunk.keys().zip(scores) {
                                 let expected = path.entry_scaled(raw[key], query, key);
-                                assert_eq!(score, expected, "{family} {} {bias:?} key {key}", plan.key());
-                                assert!(low <= score && score <= high, "{family} {} {bias:?} key {key}", plan.key());
+                                assert_eq!(
+                                    score,
+                                    expected,
+                                    "{family} {} {bias:?} key {key}",
+                                    plan.key()
+                                );
+                                assert!(
+                                    low <= score && score <= high,
+                                    "{family} {} {bias:?} key {key}",
+                                    plan.key()
+                                );
                             }
                         }
                         tried += 1;

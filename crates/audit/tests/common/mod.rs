@@ -4,10 +4,12 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-use kernels::{AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, attention};
+use kernels::{
+    AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, attention,
+};
 use model::{
-    Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, LayerObserver, LoweredBias,
-    MlpSpec, ModelSpec, NormKind, NormSpec, OutputSpec, ResidualFrom,
+    Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec,
+    LayerObserver, LoweredBias, MlpSpec, ModelSpec, NormKind, NormSpec, OutputSpec, ResidualFrom,
 };
 use numerics::{BiasFunction, Family, PrecisionPlan};
 use snellen_audit::evidence::{Evidence, EvidenceCollector, EvidenceOptions};
@@ -36,7 +38,11 @@ pub struct Recording {
 
 /// A specification of which only the attention matters.
 pub fn spec(family: Family, slopes: &[f64]) -> ModelSpec {
-    let norm = NormSpec { kind: NormKind::LayerNorm, eps: 1e-5, has_bias: true };
+    let norm = NormSpec {
+        kind: NormKind::LayerNorm,
+        eps: 1e-5,
+        has_bias: true,
+    };
     ModelSpec {
         name: "random".into(),
         family,
@@ -61,11 +67,24 @@ pub fn spec(family: Family, slopes: &[f64]) -> ModelSpec {
                 scale: 1.0 / (WIDTH as f32).sqrt(),
                 inverse_layer_scale: false,
             },
-            mlp: MlpSpec { hidden: 16, activation: Activation::Relu, gated: false, bias: false },
+            mlp: MlpSpec {
+                hidden: 16,
+                activation: Activation::Relu,
+                gated: false,
+                bias: false,
+            },
         },
         final_norm: None,
-        head: HeadSpec { tied: true, logit_scale: 1.0, soft_cap: None },
-        alibi: AlibiSpec { slopes: slopes.to_vec(), bias: BiasFunction::linear(), convention: family.convention() },
+        head: HeadSpec {
+            tied: true,
+            logit_scale: 1.0,
+            soft_cap: None,
+        },
+        alibi: AlibiSpec {
+            slopes: slopes.to_vec(),
+            bias: BiasFunction::linear(),
+            convention: family.convention(),
+        },
     }
 }
 
@@ -75,7 +94,9 @@ pub fn random(seed: u64) -> impl FnMut() -> f32 {
     move || {
         let mut sum = 0.0;
         for _ in 0..4 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             sum += (state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5;
         }
         sum * 3.0_f32.sqrt()
@@ -95,7 +116,10 @@ pub fn record(
     let spec = spec(family, slopes);
     let valid = pad.map(|pad| (0..n).map(|key| key >= pad).collect::<Vec<_>>());
     let (q, k) = queries_and_keys(slopes.len(), n, spread, seed);
-    let options = EvidenceOptions { length: n, ..EvidenceOptions::default() };
+    let options = EvidenceOptions {
+        length: n,
+        ..EvidenceOptions::default()
+    };
     let collector = EvidenceCollector::new(&spec, plans.to_vec(), options);
     let recorder = Recorder::default();
     for observer in [collector.layer(0).unwrap(), Arc::new(recorder.clone())] {
@@ -109,9 +133,19 @@ pub fn record(
         .unwrap()
         .drain(..)
         .map(|(index, kept)| {
-            let unpad = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> { rows[pad..].iter().map(|row| row[pad..].to_vec()).collect() };
-            let rows = kept.raw[pad..].iter().map(|row| row[pad..].to_vec()).collect();
-            Head { index, slope: slopes[index], rows, scores: unpad(&kept.scores) }
+            let unpad = |rows: &[Vec<f64>]| -> Vec<Vec<f64>> {
+                rows[pad..].iter().map(|row| row[pad..].to_vec()).collect()
+            };
+            let rows = kept.raw[pad..]
+                .iter()
+                .map(|row| row[pad..].to_vec())
+                .collect();
+            Head {
+                index,
+                slope: slopes[index],
+                rows,
+                scores: unpad(&kept.scores),
+            }
         })
         .collect();
     heads.sort_by_key(|head| head.index);
@@ -136,10 +170,22 @@ pub fn record_in_chunks(
 ) -> Evidence {
     let spec = spec(family, slopes);
     let (q, k) = queries_and_keys(slopes.len(), n, spread, seed);
-    let options = EvidenceOptions { length: n, several_calls: true, ..EvidenceOptions::default() };
+    let options = EvidenceOptions {
+        length: n,
+        several_calls: true,
+        ..EvidenceOptions::default()
+    };
     let collector = EvidenceCollector::new(&spec, plans.to_vec(), options);
     for start in (0..n).step_by(chunk) {
-        run(&spec, &q, &k, start, (start + chunk).min(n), None, &*collector.layer(0).unwrap());
+        run(
+            &spec,
+            &q,
+            &k,
+            start,
+            (start + chunk).min(n),
+            None,
+            &*collector.layer(0).unwrap(),
+        );
         collector.layer_done(0);
     }
     collector.finish()
@@ -209,7 +255,10 @@ impl AttentionObserver for Recorder {
 
     fn finish(&self, head: usize, sink: Box<dyn HeadSink>) {
         let sink: Box<dyn Any> = sink;
-        self.heads.lock().unwrap().push((head, *sink.downcast::<Kept>().unwrap()));
+        self.heads
+            .lock()
+            .unwrap()
+            .push((head, *sink.downcast::<Kept>().unwrap()));
     }
 }
 
@@ -219,7 +268,8 @@ impl HeadSink for Kept {
             self.raw.push(row.raw.to_vec());
             let mut scores = vec![0.0; row.keys.len()];
             row.scores_into(&mut scores);
-            self.scores.push(scores.into_iter().map(f64::from).collect());
+            self.scores
+                .push(scores.into_iter().map(f64::from).collect());
         }
     }
 }
