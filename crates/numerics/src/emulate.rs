@@ -195,8 +195,9 @@ fn streamed(
         factors.push((block, 1.0));
     }
     for (block, factor) in factors {
-        for key in block * key_block..((block + 1) * key_block).min(n) {
-            weights[key] = plan.accumulator.round(weights[key] * factor);
+        let keys = block * key_block..((block + 1) * key_block).min(n);
+        for weight in &mut weights[keys] {
+            *weight = plan.accumulator.round(*weight * factor);
         }
     }
     let sum = plan.accumulator.round(sum);

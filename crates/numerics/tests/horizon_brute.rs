@@ -1,5 +1,7 @@
 //! The closed forms against the emulation, pair by pair, for every plan, family, dtype, remedy, criterion and mask.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use snellen_numerics::{
     BiasForm, BiasFunction, Criterion, Family, HeadHorizon, HorizonInput, PlanName, PrecisionPlan,
     RowInput, emulate_row_with, horizon,

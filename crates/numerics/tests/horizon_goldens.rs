@@ -1,5 +1,7 @@
 //! Golden numbers of NUMERICS.md and NEEDS.md. Every value names its table; none is regenerated here.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use snellen_numerics::{
     BiasForm, BiasFunction, BiasShape, Criterion, Family, Format, HeadHorizon, HorizonInput,
     PrecisionPlan, SlopeSchedule, horizon,

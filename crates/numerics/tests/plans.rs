@@ -1,5 +1,7 @@
 //! Precision plans: reading them, what they resolve to, their zero rules, and their scores on the fast path.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use snellen_numerics::{
     BiasForm, BiasFunction, BiasPlacement, BiasShape, BlockOrder, Criterion, Family, Format,
     MaxReference, PlanName, PrecisionPlan, RowInput, ScoreSpec, emulate_row, plan_names, reference,
@@ -550,4 +552,87 @@ fn overflow_gives_nan_rows() {
     // 100 * 655 = 65500 is below 65520, 100 * 656 is not.
     assert!(row(655).iter().all(|w| !w.is_nan()));
     assert!(row(656).iter().any(|w| w.is_nan()));
+}
+
+/// Scoring a row is the inner loop of gathering evidence: it must cost a few cycles a pair, not an emulation.
+#[test]
+fn rows_agree_with_entries_at_every_offset() {
+    let mut random = Random(21);
+    let bias = BiasFunction::linear();
+    let length = 67_usize;
+    every_plan(|plan, name| {
+        let spec = ScoreSpec {
+            bias: &bias,
+            head: 0,
+            slope: 0.41,
+            scale: 0.25,
+            causal: true,
+            length: length as u64,
+        };
+        let path = plan.score_path(&spec);
+        let raw: Vec<f32> = (0..length)
+            .map(|_| (40.0 * random.signed()) as f32)
+            .collect();
+        let scaled: Vec<f32> = raw.iter().map(|r| r * 0.25).collect();
+        for (query, first, last) in [
+            (66, 0, 67),
+            (66, 13, 40),
+            (30, 5, 31),
+            (9, 9, 10),
+            (9, 3, 3),
+        ] {
+            let mut from_raw = vec![0.0; last - first];
+            let mut from_scaled = vec![0.0; last - first];
+            path.row(&raw[first..last], query, first, &mut from_raw);
+            path.row_scaled(&scaled[first..last], query, first, &mut from_scaled);
+            for (offset, key) in (first..last).enumerate() {
+                let entry = plan.score(&spec, f64::from(raw[key]), query as u64, key as u64) as f32;
+                assert_eq!(
+                    from_raw[offset].to_bits(),
+                    entry.to_bits(),
+                    "{name} {query} {key}"
+                );
+                assert_eq!(
+                    from_scaled[offset].to_bits(),
+                    entry.to_bits(),
+                    "{name} {query} {key}"
+                );
+            }
+        }
+    });
+}
+
+/// What torch 2.15's CPU SDPA does with rows of several 512-key blocks. Recipe (run once): q = 0, k = 0, attn_mask = -m d,
+/// V one-hot times a constant, last query; f32 with V = 1, f16 with V = 2^15 so that the cast of the output hides nothing.
+#[test]
+fn sdpa_blocks_as_torch_has_them() {
+    let bias = BiasFunction::linear();
+    let first_zero = |spec: &str, slope: f64, length: usize| {
+        let plan = PrecisionPlan::parse(spec, Family::Custom).unwrap();
+        let row = emulate_row(
+            &plan,
+            &RowInput {
+                raw_scores: &vec![0.0; length],
+                scale: 1.0,
+                head: 0,
+                slope,
+                bias: &bias,
+                query: length - 1,
+                causal: true,
+                length,
+            },
+        );
+        row.weights.iter().rev().position(|w| *w == 0.0)
+    };
+    // One block: the flush of the vector exp. torch: 174 in f32, 175 in bf16, 35 in f16.
+    assert_eq!(first_zero("hf-sdpa:f32", 0.5, 400), Some(174));
+    assert_eq!(first_zero("hf-sdpa:bf16", 0.5, 400), Some(175));
+    assert_eq!(first_zero("hf-sdpa:f16", 0.5, 400), Some(35));
+    // Steep slope, several blocks: the rescaling itself flushes. torch: 174, 348.
+    assert_eq!(first_zero("hf-sdpa:f32", 0.5, 2048), Some(174));
+    assert_eq!(first_zero("hf-sdpa:f32", 0.25, 2048), Some(348));
+    // 1/16: 93.7 nats at the far end, past the flush, yet nothing is lost, since each block met its own maximum. torch: none.
+    assert_eq!(first_zero("hf-sdpa:f32", 0.0625, 1500), None);
+    // The last block has 52 keys; 278 keys back into the one before, its oldest are 17.4 nats below its newest. torch: 330.
+    assert_eq!(first_zero("hf-sdpa:f16", 0.0625, 2100), Some(330));
 }

@@ -2,10 +2,10 @@
 //!
 //! No loop runs over pairs. What is computed instead:
 //!
-//! - entries that depend on the distance only ([`relative`]): one first blind distance, and arithmetic series; where the row's
+//! - entries that depend on the distance only (`relative`): one first blind distance, and arithmetic series; where the row's
 //!   sum matters, one step a row until the sum stands still;
-//! - a rounded bias of the key's position ([`by_key`]): one step a row, since rounding is monotone;
-//! - kernels that keep a running maximum and meet old keys first ([`streamed`]): one step a row with counts prepared a block.
+//! - a rounded bias of the key's position (`by_key`): one step a row, since rounding is monotone;
+//! - kernels that keep a running maximum and meet old keys first (`streamed`): one step a row with counts prepared a block.
 //!
 //! All are tested against [`crate::emulate`] pair by pair.
 

@@ -2,6 +2,9 @@
 
 use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX};
 
+/// The furthest distance looked at.
+const FAR: f64 = 1e300;
+
 /// Keys added one by one beyond a sequence without a blind pair.
 const STEPPED_BEYOND: u64 = 4_096;
 
@@ -159,7 +162,7 @@ impl<'a> GrowingSum<'a> {
             distance += 1;
         }
         let mut far = distance as f64;
-        while !self.settled && far < 1e300 {
+        while !self.settled && far < FAR {
             let next = (far * 1.1).ceil();
             let term = |d: f64| {
                 let entry = self.question.entry_at_distance(d);
@@ -182,14 +185,38 @@ impl<'a> GrowingSum<'a> {
         let question = self.question;
         let threshold = question.zero_gap(self.ln_sum(sum));
         let blind = |d: f64| question.gap(self.diagonal, question.entry_at_distance(d)) > threshold;
-        if start.is_finite() {
-            if start == 0.0 || !blind(start - 1.0) {
-                return start;
-            }
-        } else if !blind(1e300) {
-            return start;
+        if !start.is_finite() {
+            return if blind(FAR) {
+                first_whole(blind).unwrap_or(f64::INFINITY)
+            } else {
+                start
+            };
         }
-        first_whole(blind).unwrap_or(f64::INFINITY)
+        // It only shrinks, and mostly by little: double steps downwards, then bisect.
+        let (mut above, mut step) = (start, 1.0);
+        let mut below = loop {
+            if above == 0.0 {
+                return 0.0;
+            }
+            // Far out a step of 1 is lost in the rounding of `f64`.
+            let lower = (above - step).min(above.next_down()).floor().max(0.0);
+            if !blind(lower) {
+                break lower;
+            }
+            above = lower;
+            step *= 2.0;
+        };
+        loop {
+            let middle = (below + (above - below) / 2.0).floor();
+            if middle <= below || middle >= above {
+                return above;
+            }
+            if blind(middle) {
+                above = middle;
+            } else {
+                below = middle;
+            }
+        }
     }
 }
 

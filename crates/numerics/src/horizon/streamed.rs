@@ -6,25 +6,83 @@ use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX, relative};
 use crate::emulate::rescale;
 use crate::plan::{BlockOrder, PrecisionPlan};
 
-/// Steps into blocks that one head may take (about 10 seconds).
-const BLOCK_STEPS_MAX: u64 = 10 * ROWS_MAX;
+/// Steps into blocks that one head may take (a few seconds).
+const BLOCK_STEPS_MAX: u64 = 40 * ROWS_MAX;
 
 /// Stands for the logarithm of a rescaling that is exactly 0; larger than any real sum of logarithms.
 const LOST: f64 = 1e15;
 
-/// Whether a key's weight is 0 once its cast numerator has been scaled by `exp(-decay)`.
-fn is_lost(plan: &PrecisionPlan, max: f64, entry: f64, decay: f64) -> bool {
-    let numerator = plan.numerator(max, entry);
-    let weight = plan
-        .probability
-        .round_with(numerator, plan.probability_underflow);
-    weight == 0.0 || decay >= LOST || plan.accumulator.round(weight * (-decay).exp()) == 0.0
+/// Further than this from a threshold, in nats, no rounding decides: numerators are accurate to far better, but a subnormal
+/// probability may be rounded up by a factor of nearly 2 (ln 2 = 0.69) before it is scaled down.
+const MARGIN_CAST: f64 = 0.01;
+const MARGIN_ACCUMULATOR: f64 = 0.75;
+
+/// When a weight is lost, with the thresholds at hand.
+struct Loss<'a> {
+    plan: &'a PrecisionPlan,
+    cast_zero: f64,
+    accumulator_zero: f64,
 }
 
-/// `-ln` of the rescaling from one maximum to a higher one.
+impl<'a> Loss<'a> {
+    fn new(plan: &'a PrecisionPlan) -> Self {
+        Loss {
+            plan,
+            cast_zero: plan.numerator_zero_nats(),
+            accumulator_zero: plan.accumulator_zero_nats(),
+        }
+    }
+
+    /// Surely not lost, by thresholds alone.
+    fn is_clear(&self, gap: f64, decay: f64) -> bool {
+        gap < self.cast_zero - MARGIN_CAST
+            && gap + decay < self.accumulator_zero - MARGIN_ACCUMULATOR
+    }
+
+    /// Whether a key's weight is 0 once its cast numerator has been scaled by `exp(-decay)`.
+    fn is_lost(&self, max: f64, entry: f64, decay: f64) -> bool {
+        let gap = max - entry;
+        if self.is_clear(gap, decay) {
+            return false;
+        }
+        if gap > self.cast_zero + MARGIN_CAST
+            || gap + decay > self.accumulator_zero + MARGIN_ACCUMULATOR
+        {
+            return true;
+        }
+        let plan = self.plan;
+        let weight = plan
+            .probability
+            .round_with(plan.numerator(max, entry), plan.probability_underflow);
+        weight == 0.0 || plan.accumulator.round(weight * (-decay).exp()) == 0.0
+    }
+
+    /// Whether the newest key of a block, whose weight was 1 there, is lost.
+    fn is_block_lost(&self, decay: f64) -> bool {
+        if (decay - self.accumulator_zero).abs() > MARGIN_CAST {
+            return decay > self.accumulator_zero;
+        }
+        self.plan.accumulator.round((-decay).exp()) == 0.0
+    }
+
+    /// How many of the first keys of ascending entries are lost.
+    fn lost_in(&self, entries: &[f64], max: f64, decay: f64) -> usize {
+        match entries.first() {
+            Some(first) if self.is_clear(max - first, decay) => 0,
+            _ => entries.partition_point(|entry| self.is_lost(max, *entry, decay)),
+        }
+    }
+}
+
+/// `-ln` of the rescaling from one maximum to a higher one. Its f32 rounding (3e-8 nats) is left out; what is exact is whether
+/// it is 0.
 fn decay_of_rise(plan: &PrecisionPlan, old_max: f64, new_max: f64) -> f64 {
-    let factor = rescale(plan, old_max, new_max);
-    if factor == 0.0 { LOST } else { -factor.ln() }
+    let rise = new_max - old_max;
+    if rise > 80.0 && rescale(plan, old_max, new_max) == 0.0 {
+        LOST
+    } else {
+        rise
+    }
 }
 
 struct Tally {
@@ -79,6 +137,7 @@ pub(super) fn count_by_key(
             .rows_error("a rounded bias of the key's position is stepped through key by key"));
     }
     let plan = question.plan;
+    let loss = Loss::new(plan);
     let entries: Vec<f64> = (0..length).map(|key| question.entry_at_key(key)).collect();
     let n_full = entries.len() / key_block;
     // Of each full block: blind keys at its cast alone, and the total decay from block 0 to it.
@@ -89,7 +148,7 @@ pub(super) fn count_by_key(
         let start = block * key_block;
         let end = start + key_block;
         let max = entries[end - 1];
-        let blind = lost_in(plan, &entries[start..end], max, 0.0);
+        let blind = loss.lost_in(&entries[start..end], max, 0.0);
         cast_blind.push(blind);
         cast_blind_before.push(cast_blind_before[block] + blind as u64);
         decay.push(if block == 0 {
@@ -112,7 +171,7 @@ pub(super) fn count_by_key(
         let query = row as u64;
         let own = row / key_block;
         let own_start = own * key_block;
-        let own_blind = lost_in(plan, &entries[own_start..=row], max, 0.0);
+        let own_blind = loss.lost_in(&entries[own_start..=row], max, 0.0);
         let mut blind = tally.run(
             query,
             own_start as u64,
@@ -123,10 +182,7 @@ pub(super) fn count_by_key(
             let rise = decay_of_rise(plan, entries[own_start - 1], max);
             let total = decay[own - 1] + rise;
             // Blocks whose newest key is lost are lost altogether.
-            let all_lost = decay[..own].partition_point(|d| {
-                let since = total - d;
-                since >= LOST || plan.accumulator.round((-since).exp()) == 0.0
-            });
+            let all_lost = decay[..own].partition_point(|d| loss.is_block_lost(total - d));
             if all_lost > 0 {
                 blind += (all_lost * key_block) as u64;
                 tally.blind_at(query + 1 - (all_lost * key_block) as u64);
@@ -136,12 +192,8 @@ pub(super) fn count_by_key(
             while block < own {
                 let start = block * key_block;
                 let end = start + key_block;
-                let lost = lost_in(
-                    plan,
-                    &entries[start..end],
-                    entries[end - 1],
-                    total - decay[block],
-                );
+                let lost =
+                    loss.lost_in(&entries[start..end], entries[end - 1], total - decay[block]);
                 blind += tally.run(query, start as u64, (start + lost) as u64, end as u64);
                 block += 1;
                 if lost == cast_blind[block - 1] {
@@ -167,11 +219,6 @@ pub(super) fn count_by_key(
     Ok(counts)
 }
 
-/// How many of the first keys of ascending entries are lost.
-fn lost_in(plan: &PrecisionPlan, entries: &[f64], max: f64, decay: f64) -> usize {
-    entries.partition_point(|entry| is_lost(plan, max, *entry, decay))
-}
-
 /// Entries of the distance, any order of blocks, with or without a causal mask: one step a row and block, with bisection
 /// inside it; rows stop at the first block that is lost altogether.
 pub(super) fn count_by_row(
@@ -184,84 +231,58 @@ pub(super) fn count_by_row(
         return Err(question.rows_error("blocks of keys are stepped through row by row"));
     }
     let plan = question.plan;
+    let loss = Loss::new(plan);
     let entries: Vec<f64> = (0..length)
         .map(|distance| question.entry_at_distance(distance as f64))
         .collect();
     let n = entries.len();
-    let entry = |row: usize, key: usize| entries[row.abs_diff(key)];
+    let diagonal = entries[0];
     let mut tally = Tally::new();
     let mut steps = 0_u64;
     for row in 0..n {
         let end = if question.causal { row + 1 } else { n };
         let own = row / key_block;
         let n_blocks = end.div_ceil(key_block);
-        let bounds = |block: usize| (block * key_block, ((block + 1) * key_block).min(end));
-        // Largest entry of a block: its key nearest to the query.
-        let block_max = |block: usize| {
-            let (start, stop) = bounds(block);
-            entry(row, row.clamp(start, stop - 1))
-        };
         // Before the query's own block the maximum rises with every block, after it no more. So a block visited before it is
-        // weighed against its own maximum and scaled down at every block until there; one visited after, against the diagonal.
-        let mut blind = 0_u64;
-        let diagonal = entries[0];
-        let (ahead, behind): (Vec<usize>, Vec<usize>) = match order {
-            BlockOrder::OldestFirst => ((0..own).rev().collect(), (own..n_blocks).collect()),
-            BlockOrder::NewestFirst => ((own + 1..n_blocks).collect(), (0..=own).rev().collect()),
+        // weighed against its own maximum (its key nearest to the query) and scaled down at every block until there; one
+        // visited after, against the diagonal.
+        let (n_before, after) = match order {
+            BlockOrder::OldestFirst => (own, own * key_block..end),
+            BlockOrder::NewestFirst => (n_blocks - 1 - own, 0..((own + 1) * key_block).min(end)),
         };
+        let behind = after.start..row + 1;
+        let mut blind = count_side(&mut tally, &loss, &entries, row, behind, diagonal, 0.0);
+        if row + 1 < after.end {
+            let ahead = row + 1..after.end;
+            blind += count_side(&mut tally, &loss, &entries, row, ahead, diagonal, 0.0);
+        }
         let mut decay = 0.0;
         let mut later_max = diagonal;
-        let mut lost_from_here = false;
-        for block in ahead {
+        for step in 1..=n_before {
             steps += 1;
-            let max = block_max(block);
+            let (start, stop, nearest) = match order {
+                BlockOrder::OldestFirst => {
+                    let start = (own - step) * key_block;
+                    (start, start + key_block, start + key_block - 1)
+                }
+                BlockOrder::NewestFirst => {
+                    let start = (own + step) * key_block;
+                    (start, (start + key_block).min(end), start)
+                }
+            };
+            let max = entries[row.abs_diff(nearest)];
             decay += decay_of_rise(plan, max, later_max);
             later_max = max;
-            if !lost_from_here {
-                lost_from_here = decay >= LOST || plan.accumulator.round((-decay).exp()) == 0.0;
-            }
-            let (start, stop) = bounds(block);
-            if lost_from_here {
+            if loss.is_block_lost(decay) {
                 // This block and all further ones on this side.
-                let (from, to) = match order {
-                    BlockOrder::OldestFirst => (0, stop),
-                    BlockOrder::NewestFirst => (start, end),
-                };
-                blind += (to - from) as u64;
-                tally.blind_at(row.clamp(from, to - 1).abs_diff(row) as u64);
+                blind += match order {
+                    BlockOrder::OldestFirst => stop,
+                    BlockOrder::NewestFirst => end - start,
+                } as u64;
+                tally.blind_at(row.abs_diff(nearest) as u64);
                 break;
             }
-            blind += side(&mut tally, plan, &entries, row, start, stop, max, decay);
-        }
-        for block in behind {
-            steps += 1;
-            let (start, stop) = bounds(block);
-            if start <= row && row < stop {
-                blind += side(
-                    &mut tally,
-                    plan,
-                    &entries,
-                    row,
-                    start,
-                    row + 1,
-                    diagonal,
-                    0.0,
-                );
-                if row + 1 < stop {
-                    blind += side(
-                        &mut tally,
-                        plan,
-                        &entries,
-                        row,
-                        row + 1,
-                        stop,
-                        diagonal,
-                        0.0,
-                    );
-                }
-            } else {
-                blind += side(&mut tally, plan, &entries, row, start, stop, diagonal, 0.0);
-            }
+            blind += count_side(&mut tally, &loss, &entries, row, start..stop, max, decay);
         }
         if steps > BLOCK_STEPS_MAX {
             return Err(HorizonError::new(format!(
@@ -278,28 +299,27 @@ pub(super) fn count_by_row(
     Ok(counts)
 }
 
-/// Blind keys among `start .. stop`, all on one side of the query (which may be the first or last of them).
-#[allow(
-    clippy::too_many_arguments,
-    reason = "one inner step, called from one place"
-)]
-fn side(
+/// Blind keys among `keys`, all on one side of the query (which may be the first or last of them).
+fn count_side(
     tally: &mut Tally,
-    plan: &PrecisionPlan,
+    loss: &Loss<'_>,
     entries: &[f64],
     row: usize,
-    start: usize,
-    stop: usize,
+    keys: std::ops::Range<usize>,
     max: f64,
     decay: f64,
 ) -> u64 {
     // Distances of this side, nearest first; entries fall with the distance.
-    let (near, far) = if stop <= row + 1 {
-        (row - (stop - 1), row - start)
+    let (near, far) = if keys.end <= row + 1 {
+        (row + 1 - keys.end, row - keys.start)
     } else {
-        (start - row, stop - 1 - row)
+        (keys.start - row, keys.end - 1 - row)
     };
-    let visible = entries[near..=far].partition_point(|entry| !is_lost(plan, max, *entry, decay));
+    if loss.is_clear(max - entries[far], decay) {
+        tally.visible_at(far as u64);
+        return 0;
+    }
+    let visible = entries[near..=far].partition_point(|entry| !loss.is_lost(max, *entry, decay));
     let first_blind = near + visible;
     if first_blind <= far {
         tally.blind_at(first_blind as u64);

@@ -16,12 +16,13 @@ const FLASH_ATTN2_KEY_BLOCK: usize = 64;
 const VLLM_TRITON_KEY_BLOCK: usize = 32;
 /// `BLOCK_N` of FlexAttention's forward template.
 const FLEX_KEY_BLOCK: usize = 64;
-/// `kvSplitSize` of PyTorch's CPU flash attention.
+/// `kvSplitSize` of PyTorch's CPU flash attention, oldest block first: confirmed by running it, see the test
+/// `sdpa_blocks_as_torch_has_them`.
 const SDPA_CPU_KEY_BLOCK: usize = 512;
 
-/// Zero thresholds of PyTorch 2.15's CPU SDPA, by comparing its output with one-hot values against exact attention: the
-/// vector `exp` flushes before the smallest normal. In bf16 the mask is on a grid of 0.5 there, so the value is the middle
-/// of the step.
+/// Zero thresholds of PyTorch 2.15's CPU SDPA inside one block of keys, by running it on one-hot values: the vector `exp`
+/// flushes a little before the smallest normal. In bf16 the mask is on a grid of 0.5 there, so the value is the middle of the
+/// step; it is above the f32 one because bf16 has an `exp` of its own.
 const SDPA_CPU_F32_ZERO_BELOW: f64 = -86.99;
 const SDPA_CPU_BF16_ZERO_BELOW: f64 = -87.25;
 

@@ -16,12 +16,15 @@
 //! 7. products with V gathered in `accumulator`, the output rounded to `output`.
 
 mod build;
+mod error;
 mod parse;
+mod path;
 mod score;
 mod zero;
 
 pub use parse::{PlanError, plan_names};
-pub use score::{ScorePath, ScoreSpec, stored_bias};
+pub use path::ScorePath;
+pub use score::{ScoreSpec, stored_bias};
 pub use zero::Criterion;
 
 use crate::convention::{BiasForm, KeyOrigin, ScaleOrder};

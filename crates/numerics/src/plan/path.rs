@@ -1,0 +1,527 @@
+//! The plan's entries, whole rows at a time: tables and f32 arithmetic instead of emulated scalars.
+
+use super::{BiasPlacement, PrecisionPlan, ScoreSpec};
+use crate::bias::{BiasShape, CapOrder, SoftCap};
+use crate::convention::BiasForm;
+use crate::format::Format;
+
+/// A rounding of f32 values, made cheap for the formats that occur.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cast {
+    Keep,
+    Bf16,
+    F16,
+    Other(Format),
+}
+
+impl Cast {
+    fn of(format: Format) -> Cast {
+        match format {
+            Format::F64 | Format::F32 => Cast::Keep,
+            Format::Bf16 => Cast::Bf16,
+            Format::F16 => Cast::F16,
+            other => Cast::Other(other),
+        }
+    }
+
+    #[inline]
+    fn round(self, x: f32) -> f32 {
+        match self {
+            Cast::Keep => x,
+            Cast::Bf16 => round_bf16(x),
+            Cast::F16 => round_f16(x),
+            Cast::Other(format) => format.round(f64::from(x)) as f32,
+        }
+    }
+}
+
+// The roundings work on bits and choose without branches, so that loops over them vectorise. Bits of magnitudes are compared
+// as signed numbers, which is what the baseline instruction set can do.
+
+/// Bits of the f32 infinity; magnitudes above it are NaN.
+const INFINITY_BITS: i32 = 0x7f80_0000;
+
+/// Adds just under half a step, or half where the kept part is odd; carries and infinities come out right.
+#[inline(always)]
+fn round_bf16(x: f32) -> f32 {
+    let bits = x.to_bits() as i32;
+    let magnitude = bits & i32::MAX;
+    let odd = (magnitude >> 16) & 1;
+    let rounded = magnitude.wrapping_add(0x7fff + odd) & !0xffff;
+    let is_nan = magnitude > INFINITY_BITS;
+    let chosen = if is_nan { magnitude } else { rounded };
+    f32::from_bits((chosen | (bits & i32::MIN)) as u32)
+}
+
+#[inline(always)]
+fn round_f16(x: f32) -> f32 {
+    // Bits of 2^-14, the smallest normal f16, and of 65504, the largest.
+    const MIN_NORMAL_BITS: i32 = 0x3880_0000;
+    const MAX_BITS: i32 = 0x477f_e000;
+    let bits = x.to_bits() as i32;
+    let magnitude = bits & i32::MAX;
+    // f32 numbers next to 0.5 are 2^-24 apart, the smallest f16 subnormal.
+    let small = ((x.abs() + 0.5) - 0.5).to_bits() as i32;
+    let odd = (magnitude >> 13) & 1;
+    let large = magnitude.wrapping_add(0x0fff + odd) & !0x1fff;
+    let rounded = if magnitude < MIN_NORMAL_BITS {
+        small
+    } else {
+        large
+    };
+    let bounded = if rounded > MAX_BITS {
+        INFINITY_BITS
+    } else {
+        rounded
+    };
+    let is_nan = magnitude > INFINITY_BITS;
+    let chosen = if is_nan { magnitude } else { bounded };
+    f32::from_bits((chosen | (bits & i32::MIN)) as u32)
+}
+
+/// A head's scores under a plan, ready to be evaluated for very many pairs: the stored bias as a table (by key or by
+/// distance, linear in the length) and the roundings of the sum in f32 arithmetic.
+///
+/// Equal to [`PrecisionPlan::score`] bit for bit. Entries of an idealised plan are exact f64 values.
+#[derive(Clone, Debug)]
+pub struct ScorePath {
+    form: BiasForm,
+    /// Idealised plans: bias in nats by distance. Empty otherwise.
+    exact: Vec<f64>,
+    /// Stored bias by key or by distance, in the unit in which it is added. Empty for idealised plans.
+    stored: Vec<f32>,
+    /// Added once more after the scale (Falcon eager), by key or distance; empty if not.
+    repeated: Vec<f32>,
+    /// As `exact`, `stored` and `repeated` for keys after the query, where the bias tells the two sides apart (T5).
+    exact_ahead: Vec<f64>,
+    stored_ahead: Vec<f32>,
+    repeated_ahead: Vec<f32>,
+    scale: f32,
+    scale_exact: f64,
+    raw: Cast,
+    scaled: Cast,
+    sum: Cast,
+    before_scale: bool,
+    cap: Option<SoftCap>,
+}
+
+impl PrecisionPlan {
+    /// Precomputes the scores of one head. Memory: 4 bytes a key (8 for idealised plans and for Falcon eager).
+    pub fn score_path(&self, spec: &ScoreSpec<'_>) -> ScorePath {
+        let form = if self.idealised {
+            BiasForm::Relative
+        } else {
+            self.bias_form(spec.bias, spec.causal)
+        };
+        let two_sided = !spec.causal
+            && matches!(spec.bias.shape, BiasShape::T5Buckets { bidirectional, .. } if bidirectional);
+        let length = spec.length;
+        let slope = self.effective_slope(spec.slope, spec.scale);
+        let exact_at = |distance: f64| spec.bias.bias(spec.head, slope, distance);
+        let position_at = |index: u64| match form {
+            BiasForm::KeyPosition => self.key_position(length, index),
+            BiasForm::Relative => index as f64,
+        };
+        // What the f32 addition sees.
+        let added = |stored: f64| -> f32 {
+            let stored = stored as f32;
+            match self.placement {
+                BiasPlacement::StoredTimesScale => self.times_scale(spec, stored),
+                _ => stored,
+            }
+        };
+        let (mut exact, mut stored, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut exact_ahead, mut stored_ahead) = (Vec::new(), Vec::new());
+        let mut repeated_ahead = Vec::new();
+        if self.idealised {
+            exact = (0..length).map(|d| exact_at(d as f64)).collect();
+            if two_sided {
+                exact_ahead = (0..length).map(|d| exact_at(-(d as f64))).collect();
+            }
+        } else {
+            stored = (0..length)
+                .map(|index| added(self.stored_bias_at(spec, position_at(index))))
+                .collect();
+            if two_sided {
+                stored_ahead = (0..length)
+                    .map(|d| added(self.stored_bias_at(spec, -(d as f64))))
+                    .collect();
+            }
+            if self.bias_multiplicity > 1 {
+                let repeat = |table: &[f32]| -> Vec<f32> {
+                    table.iter().map(|b| self.times_scale(spec, *b)).collect()
+                };
+                repeated = repeat(&stored);
+                repeated_ahead = repeat(&stored_ahead);
+            }
+        }
+        ScorePath {
+            form,
+            exact,
+            stored,
+            repeated,
+            exact_ahead,
+            stored_ahead,
+            repeated_ahead,
+            scale: spec.scale as f32,
+            scale_exact: spec.scale,
+            raw: Cast::of(self.raw_score),
+            scaled: Cast::of(self.scaled),
+            sum: Cast::of(self.sum),
+            before_scale: self.placement.is_before_scale(),
+            cap: spec.bias.soft_cap,
+        }
+    }
+
+    /// A stored bias times the f32 scale, in the storage format.
+    fn times_scale(&self, spec: &ScoreSpec<'_>, stored: f32) -> f32 {
+        let product = stored * spec.scale as f32;
+        self.bias.storage.round(f64::from(product)) as f32
+    }
+}
+
+impl ScorePath {
+    /// Whether the table is by key or by distance.
+    pub fn form(&self) -> BiasForm {
+        self.form
+    }
+
+    /// Whether entries are exact f64 values.
+    pub fn is_exact(&self) -> bool {
+        !self.exact.is_empty()
+    }
+
+    #[inline]
+    fn index(&self, query: usize, key: usize) -> (usize, bool) {
+        match self.form {
+            BiasForm::KeyPosition => (key, false),
+            BiasForm::Relative => (query.abs_diff(key), key > query),
+        }
+    }
+
+    /// The entry of a pair from its raw score `q.k`, not scaled.
+    ///
+    /// # Panics
+    /// If the key or distance lies beyond the length the path was made for.
+    #[inline]
+    pub fn entry(&self, raw: f32, query: usize, key: usize) -> f64 {
+        let (index, ahead) = self.index(query, key);
+        if self.is_exact() {
+            let scaled = f64::from(raw) * self.scale_exact;
+            return self.exact_entry(scaled, index, ahead, false);
+        }
+        f64::from(self.rounded_entry(self.raw.round(raw), index, ahead))
+    }
+
+    /// The entries of one row, keys `first_key ..`, from raw scores `q.k` (not scaled), as f32. For an idealised plan the exact
+    /// entries rounded once to f32; see [`ScorePath::row_f64`] for those themselves.
+    ///
+    /// # Panics
+    /// If `raw` and `out` differ in length or reach beyond the path's length.
+    pub fn row(&self, raw: &[f32], query: usize, first_key: usize, out: &mut [f32]) {
+        assert_eq!(raw.len(), out.len(), "one entry a raw score");
+        let scale = self.scale;
+        let scale_exact = self.scale_exact;
+        let done = self.plain_row(
+            raw,
+            query,
+            first_key,
+            out,
+            |raw| f64::from(raw) * scale_exact,
+            |raw| raw,
+            |raw| raw * scale,
+        );
+        if !done {
+            for (offset, (raw, out)) in raw.iter().zip(out).enumerate() {
+                *out = self.entry(*raw, query, first_key + offset) as f32;
+            }
+        }
+    }
+
+    /// [`ScorePath::row`] without the last rounding of exact entries.
+    ///
+    /// # Panics
+    /// As [`ScorePath::row`].
+    pub fn row_f64(&self, raw: &[f32], query: usize, first_key: usize, out: &mut [f64]) {
+        assert_eq!(raw.len(), out.len(), "one entry a raw score");
+        for (offset, (raw, out)) in raw.iter().zip(out).enumerate() {
+            *out = self.entry(*raw, query, first_key + offset);
+        }
+    }
+
+    /// [`ScorePath::row`] from scores that are scaled already, and capped if the cap comes before the bias: what the kernels
+    /// hand to their observers. The raw score is recovered as `scaled / scale` in f32, which is exact where the scale is a power
+    /// of two and within one f32 ulp of the score otherwise. With a cap before the bias no plan rounds the raw score.
+    ///
+    /// # Panics
+    /// As [`ScorePath::row`].
+    pub fn row_scaled(&self, scaled: &[f32], query: usize, first_key: usize, out: &mut [f32]) {
+        assert_eq!(scaled.len(), out.len(), "one entry a score");
+        let scale = self.scale;
+        let done = self.plain_row(
+            scaled,
+            query,
+            first_key,
+            out,
+            f64::from,
+            |scaled| scaled / scale,
+            |scaled| scaled,
+        );
+        if !done {
+            for (offset, (scaled, out)) in scaled.iter().zip(out).enumerate() {
+                *out = self.entry_scaled(*scaled, query, first_key + offset) as f32;
+            }
+        }
+    }
+
+    /// A whole row without soft cap, with the roundings chosen once outside the loop so that it vectorises: the roundings that
+    /// occur in the plans. `false`, and `out` untouched, where the general path is needed.
+    ///
+    /// `exact` turns an input into the exact scaled score, `unscaled` into the raw score, `scaled` into the scaled score where no
+    /// rounding lies between.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one row and three ways to read its scores"
+    )]
+    fn plain_row(
+        &self,
+        scores: &[f32],
+        query: usize,
+        first_key: usize,
+        out: &mut [f32],
+        exact: impl Fn(f32) -> f64 + Copy,
+        unscaled: impl Fn(f32) -> f32 + Copy,
+        scaled: impl Fn(f32) -> f32 + Copy,
+    ) -> bool {
+        let keys = first_key..first_key + scores.len();
+        let one_side = self.form == BiasForm::KeyPosition || keys.end <= query + 1;
+        if self.cap.is_some() || !one_side || keys.is_empty() {
+            return false;
+        }
+        if !self.repeated.is_empty() {
+            return self.repeated_row(scores, keys, out, unscaled);
+        }
+        if self.is_exact() {
+            self.each(&self.exact, keys, query, scores, out, |score, bias| {
+                (exact(score) + bias) as f32
+            });
+            return true;
+        }
+        let scale = self.scale;
+        // A loop of its own for every combination.
+        macro_rules! rows {
+            ($score:ident, $bias:ident => $entry:expr) => {{
+                let entry = |$score: f32, $bias: f32| $entry;
+                self.each(&self.stored, keys, query, scores, out, entry);
+                true
+            }};
+        }
+        match (self.before_scale, self.raw, self.scaled, self.sum) {
+            (true, Cast::Keep, _, Cast::Keep) => {
+                rows!(s, bias => (unscaled(s) + bias) * scale)
+            }
+            (false, Cast::Keep, Cast::Keep, Cast::Keep) => rows!(s, bias => scaled(s) + bias),
+            (false, Cast::Keep, Cast::Keep, Cast::Bf16) => {
+                rows!(s, bias => round_bf16(scaled(s) + bias))
+            }
+            (false, Cast::Keep, Cast::Keep, Cast::F16) => {
+                rows!(s, bias => round_f16(scaled(s) + bias))
+            }
+            (false, Cast::Bf16, Cast::Bf16, Cast::Keep) => {
+                rows!(s, bias => round_bf16(round_bf16(unscaled(s)) * scale) + bias)
+            }
+            (false, Cast::F16, Cast::F16, Cast::Keep) => {
+                rows!(s, bias => round_f16(round_f16(unscaled(s)) * scale) + bias)
+            }
+            (false, Cast::Bf16, Cast::Bf16, Cast::Bf16) => {
+                rows!(s, bias => round_bf16(round_bf16(round_bf16(unscaled(s)) * scale) + bias))
+            }
+            (false, Cast::F16, Cast::F16, Cast::F16) => {
+                rows!(s, bias => round_f16(round_f16(round_f16(unscaled(s)) * scale) + bias))
+            }
+            _ => false,
+        }
+    }
+
+    /// [`ScorePath::plain_row`] for a key-position bias that is added twice (Falcon eager).
+    fn repeated_row(
+        &self,
+        scores: &[f32],
+        keys: std::ops::Range<usize>,
+        out: &mut [f32],
+        unscaled: impl Fn(f32) -> f32 + Copy,
+    ) -> bool {
+        if self.form != BiasForm::KeyPosition || !self.before_scale {
+            return false;
+        }
+        let (stored, repeated) = (&self.stored[keys.clone()], &self.repeated[keys]);
+        let scale = self.scale;
+        macro_rules! rows {
+            ($round:expr) => {{
+                let biases = stored.iter().zip(repeated);
+                for ((score, out), (bias, again)) in scores.iter().zip(out).zip(biases) {
+                    let raw = $round(unscaled(*score));
+                    *out = $round((raw + bias) * scale + again);
+                }
+                true
+            }};
+        }
+        match (self.raw, self.sum) {
+            (Cast::Keep, Cast::Keep) => rows!(|x: f32| x),
+            (Cast::Bf16, Cast::Bf16) => rows!(round_bf16),
+            (Cast::F16, Cast::F16) => rows!(round_f16),
+            _ => false,
+        }
+    }
+
+    /// Applies `entry` to every score and its bias: forwards through a table by key, backwards through one by distance.
+    #[inline(always)]
+    fn each<B: Copy>(
+        &self,
+        table: &[B],
+        keys: std::ops::Range<usize>,
+        query: usize,
+        scores: &[f32],
+        out: &mut [f32],
+        entry: impl Fn(f32, B) -> f32,
+    ) {
+        let pairs = scores.iter().zip(out);
+        match self.form {
+            BiasForm::KeyPosition => {
+                for ((score, out), bias) in pairs.zip(&table[keys]) {
+                    *out = entry(*score, *bias);
+                }
+            }
+            BiasForm::Relative => {
+                let distances = query + 1 - keys.end..query + 1 - keys.start;
+                for ((score, out), bias) in pairs.zip(table[distances].iter().rev()) {
+                    *out = entry(*score, *bias);
+                }
+            }
+        }
+    }
+
+    /// One entry of [`ScorePath::row_scaled`].
+    ///
+    /// # Panics
+    /// As [`ScorePath::entry`].
+    #[inline]
+    pub fn entry_scaled(&self, scaled: f32, query: usize, key: usize) -> f64 {
+        let (index, ahead) = self.index(query, key);
+        if self.is_exact() {
+            return self.exact_entry(f64::from(scaled), index, ahead, true);
+        }
+        if self.caps_first() {
+            f64::from(self.finish(self.add_after_scale(scaled, index, ahead), index, ahead))
+        } else if self.raw == Cast::Keep && !self.before_scale {
+            // No rounding lies between the raw and the scaled score: nothing to recover.
+            let x = self.scaled.round(scaled);
+            f64::from(self.finish(self.add_after_scale(x, index, ahead), index, ahead))
+        } else {
+            let raw = self.raw.round(scaled / self.scale);
+            f64::from(self.rounded_entry(raw, index, ahead))
+        }
+    }
+
+    fn caps_first(&self) -> bool {
+        self.cap
+            .is_some_and(|cap| cap.order == CapOrder::BeforeBias)
+    }
+
+    #[inline]
+    fn exact_entry(&self, scaled: f64, index: usize, ahead: bool, capped: bool) -> f64 {
+        let table = if ahead && !self.exact_ahead.is_empty() {
+            &self.exact_ahead
+        } else {
+            &self.exact
+        };
+        let bias = table[index];
+        match self.cap {
+            None => scaled + bias,
+            Some(cap) if cap.order == CapOrder::BeforeBias => {
+                let score = if capped { scaled } else { cap.apply(scaled) };
+                score + bias
+            }
+            Some(cap) => cap.apply(scaled + bias),
+        }
+    }
+
+    #[inline]
+    fn bias_at(&self, index: usize, ahead: bool) -> f32 {
+        if ahead && !self.stored_ahead.is_empty() {
+            self.stored_ahead[index]
+        } else {
+            self.stored[index]
+        }
+    }
+
+    /// `raw` has its format already.
+    #[inline]
+    fn rounded_entry(&self, raw: f32, index: usize, ahead: bool) -> f32 {
+        let caps_first = self.caps_first();
+        let entry = if self.before_scale && !caps_first {
+            (raw + self.bias_at(index, ahead)) * self.scale
+        } else {
+            let mut x = self.scaled.round(raw * self.scale);
+            if let Some(cap) = self.cap.filter(|_| caps_first) {
+                x = cap.apply(f64::from(x)) as f32;
+            }
+            self.add_after_scale(x, index, ahead)
+        };
+        self.finish(entry, index, ahead)
+    }
+
+    #[inline]
+    fn add_after_scale(&self, x: f32, index: usize, ahead: bool) -> f32 {
+        let bias = self.bias_at(index, ahead);
+        x + if self.before_scale {
+            bias * self.scale
+        } else {
+            bias
+        }
+    }
+
+    #[inline]
+    fn finish(&self, entry: f32, index: usize, ahead: bool) -> f32 {
+        let repeated = if ahead && !self.repeated_ahead.is_empty() {
+            &self.repeated_ahead
+        } else {
+            &self.repeated
+        };
+        let entry = match repeated.get(index) {
+            Some(bias) => entry + bias,
+            None => entry,
+        };
+        let entry = self.sum.round(entry);
+        match self.cap {
+            Some(cap) if cap.order == CapOrder::AfterBias => {
+                self.sum.round(cap.apply(f64::from(entry)) as f32)
+            }
+            _ => entry,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every f32 near every f16 and bf16 value and every tie, against the general rounding: all upper halves, with the lower
+    /// bits that decide.
+    #[test]
+    fn fast_roundings_are_the_general_ones() {
+        let same =
+            |a: f32, b: f64| (a.is_nan() && b.is_nan()) || f64::from(a).to_bits() == b.to_bits();
+        for upper in 0..=0xffff_u32 {
+            for lower in [
+                0, 1, 0x0fff, 0x1000, 0x1001, 0x1fff, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000,
+                0x8001, 0xefff, 0xf000, 0xf001, 0xffff,
+            ] {
+                let x = f32::from_bits(upper << 16 | lower);
+                let wide = f64::from(x);
+                assert!(same(round_bf16(x), Format::Bf16.round(wide)), "bf16 {x:e}");
+                assert!(same(round_f16(x), Format::F16.round(wide)), "f16 {x:e}");
+            }
+        }
+    }
+}
