@@ -1,30 +1,38 @@
-//! Prints the rate of the attention kernel, bare and with an observer that does nothing.
+//! Prints what the attention kernels cost, beside the matrix-product rate of the same process.
 //!
 //! `cargo run --release -p snellen-kernels --example attention_rate -- [THREADS [LENGTH...]]`
 //!
-//! "per CPU second" is the rate of one thread that has a core to itself: on a shared machine the wall clock says little.
-//!
-//! 16 causal heads of width 64 with press slopes. The rate counts 4 * width operations for each pair inside the mask.
+//! 16 causal heads of width 64 with press slopes. Every time is in CPU milliseconds of all threads together, the median of several
+//! runs, because on a shared machine the wall clock says little; `busiest` is the share of the thread that worked most, so that
+//! `1 / busiest` is the speed-up threads give where each has a core of its own. Rates count the operations of the
+//! pairs inside the mask, less the share of blocks skipped; `of gemm` compares them with a 1024^3 product measured between
+//! the runs.
 #![allow(clippy::print_stdout, reason = "a measurement for people to read")]
 
-use std::time::Instant;
+use std::collections::BTreeMap;
 
 use snellen_kernels::{
-    AttentionInput, AttentionObserver, AttentionShape, BiasTable, HeadSink, Heads, ScoreRows,
-    attention,
+    AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, BiasTable, HeadSink,
+    Heads, ScoreRows, attention_with,
 };
 
 const HEADS: usize = 16;
 const WIDTH: usize = 64;
 
+/// Looks at nothing: the price of handing scores over.
 #[derive(Debug)]
-struct Nothing;
+struct Nothing {
+    all_scores: bool,
+}
 
 impl AttentionObserver for Nothing {
     fn begin(&self, _head: usize) -> Box<dyn HeadSink> {
-        Box::new(Self)
+        Box::new(Self { all_scores: true })
     }
     fn finish(&self, _head: usize, _sink: Box<dyn HeadSink>) {}
+    fn needs_all_scores(&self) -> bool {
+        self.all_scores
+    }
 }
 
 impl HeadSink for Nothing {
@@ -47,14 +55,83 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// CPU seconds of this process so far (Linux: fields 14 and 15 of `/proc/self/stat`, hundredths); NaN elsewhere.
-fn cpu_seconds() -> f64 {
-    let ticks = || {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
-        Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
+/// CPU seconds of every thread of this process so far (Linux); empty elsewhere.
+fn cpu_seconds() -> BTreeMap<String, f64> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
+        return BTreeMap::new();
     };
-    ticks().map_or(f64::NAN, |t| t / 100.0)
+    tasks
+        .filter_map(|task| {
+            let task = task.ok()?;
+            let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+            let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
+            Some((
+                task.file_name().to_string_lossy().into_owned(),
+                nanoseconds / 1e9,
+            ))
+        })
+        .collect()
+}
+
+/// CPU seconds of `f` in all threads, and the share of the busiest.
+fn time(f: &mut dyn FnMut()) -> (f64, f64) {
+    let before = cpu_seconds();
+    f();
+    let used: Vec<f64> = cpu_seconds()
+        .iter()
+        .map(|(task, after)| after - before.get(task).unwrap_or(&0.0))
+        .collect();
+    let all: f64 = used.iter().sum();
+    (all, used.iter().copied().fold(0.0, f64::max) / all)
+}
+
+fn median(mut x: Vec<f64>) -> f64 {
+    x.sort_by(f64::total_cmp);
+    x[x.len() / 2]
+}
+
+/// One 1024^3 product on one thread.
+struct Product {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    c: Vec<f32>,
+}
+
+impl Product {
+    const N: usize = 1024;
+
+    fn new() -> Self {
+        let n = Self::N * Self::N;
+        Self {
+            a: numbers(n, 5),
+            b: numbers(n, 6),
+            c: vec![0.0; n],
+        }
+    }
+
+    /// GFLOP per CPU second.
+    fn rate(&mut self) -> f64 {
+        let n = Self::N;
+        let (seconds, _) = time(&mut || {
+            let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
+            #[allow(unsafe_code, reason = "the interface of `gemm`")]
+            // SAFETY: three row-major matrices of `n * n`.
+            unsafe {
+                let s = n as isize;
+                let (one, none) = (1.0_f32, gemm::Parallelism::None);
+                gemm::gemm(
+                    n, n, n, c, 1, s, false, a, 1, s, b, 1, s, 0.0, one, false, false, false, none,
+                );
+            }
+        });
+        2.0 * (n as f64).powi(3) / seconds / 1e9
+    }
+}
+
+struct Line {
+    name: &'static str,
+    skip: bool,
+    observer: Option<Nothing>,
 }
 
 fn main() {
@@ -66,12 +143,13 @@ fn main() {
     let lengths = if args.len() > 1 {
         args[1..].to_vec()
     } else {
-        vec![2048, 8192]
+        vec![2048, 8192, 32768]
     };
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
         .expect("a thread pool");
+    let mut product = Product::new();
     for n in lengths {
         let x = numbers(3 * n * HEADS * WIDTH, 1);
         let part = |i: usize| Heads {
@@ -106,30 +184,67 @@ fn main() {
         let mut out = vec![0.0; n * HEADS * WIDTH];
         let mut lse = vec![0.0; n * HEADS];
         let operations = (HEADS * n * (n + 1) / 2 * 4 * WIDTH) as f64;
-        for observed in [false, true] {
-            let observer: Option<&dyn AttentionObserver> =
-                if observed { Some(&Nothing) } else { None };
-            let runs = if n > 4096 { 3 } else { 9 };
-            let cpu = cpu_seconds();
-            let mut times: Vec<f64> = (0..runs)
-                .map(|_| {
-                    let start = Instant::now();
-                    pool.install(|| attention(&input, &mut out, &mut lse, observer));
-                    start.elapsed().as_secs_f64()
-                })
-                .collect();
-            let cpu = (cpu_seconds() - cpu) / f64::from(runs);
-            times.sort_by(f64::total_cmp);
-            let (best, median) = (times[0], times[times.len() / 2]);
-            let rate = |seconds: f64| operations / seconds / 1e9;
+        let watch = |all_scores| Some(Nothing { all_scores });
+        let lines = [
+            Line {
+                name: "forward, no skipping",
+                skip: false,
+                observer: None,
+            },
+            Line {
+                name: "forward",
+                skip: true,
+                observer: None,
+            },
+            Line {
+                name: "observed, all scores",
+                skip: true,
+                observer: watch(true),
+            },
+            Line {
+                name: "observed",
+                skip: true,
+                observer: watch(false),
+            },
+        ];
+        let runs = if n > 16384 {
+            1
+        } else if n > 4096 {
+            5
+        } else {
+            15
+        };
+        // Interleaved, so that all meet the same neighbours.
+        let mut results = vec![(vec![], vec![], vec![], 0.0); lines.len()];
+        for _ in 0..runs {
+            for (line, result) in lines.iter().zip(&mut results) {
+                let options = AttentionOptions { skip: line.skip };
+                let observer = line.observer.as_ref().map(|o| o as &dyn AttentionObserver);
+                let (seconds, busiest) = time(&mut || {
+                    result.3 = pool.install(|| {
+                        attention_with(&input, &options, &mut out, &mut lse, observer)
+                            .skipped_share()
+                    });
+                });
+                let rate = operations * (1.0 - result.3) / seconds / 1e9;
+                result.0.push(seconds);
+                result.1.push(rate / product.rate());
+                result.2.push(busiest);
+            }
+        }
+        for (line, (seconds, share, busiest, skipped)) in lines.iter().zip(results) {
+            let seconds = median(seconds);
             println!(
-                "length {n:6}  threads {threads}  observer {observed:5}  median {:8.1} ms {:6.1} GFLOP/s  best {:8.1} ms {:6.1} GFLOP/s  {:6.1} per CPU second",
-                median * 1e3,
-                rate(median),
-                best * 1e3,
-                rate(best),
-                rate(cpu)
+                "length {n:6}  threads {threads}  {:22} {:9.1} CPU ms  skipped {:4.1} %  {:6.1} GFLOP/s  {:5.3} of gemm  busiest {:.3}",
+                line.name,
+                seconds * 1e3,
+                100.0 * skipped,
+                operations * (1.0 - skipped) / seconds / 1e9,
+                median(share),
+                median(busiest),
             );
         }
     }
+    let rates = (0..9).map(|_| product.rate()).collect();
+    println!("gemm 1024^3: {:.1} GFLOP per CPU second", median(rates));
 }

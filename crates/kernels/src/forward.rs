@@ -5,17 +5,16 @@
 //! for every number of threads.
 #![allow(unsafe_code, reason = "tasks write disjoint parts of the output")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use crate::input::{AttentionInput, AttentionShape, HeadBias, Heads};
+use crate::input::{AttentionInput, AttentionShape, HeadBias};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::observer::{AttentionObserver, ScoreRows};
-use crate::tile::{
-    Buffer, HeadTask, KEY_BLOCK, Rows, Scratch, Strip, TILE_MAX, TileBias, TileOut, tile,
-};
+use crate::pack::{Packs, difference_table, rows_of};
+use crate::skip::{AttentionStats, BiasBounds, Bounds};
+use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileBias, TileOut, tile};
 
 /// Query rows of one task when nobody watches: enough tiles to share the bias table and the working memory.
 const TASK_ROWS: usize = 8 * TILE_MAX;
@@ -27,7 +26,7 @@ const TASK_ROWS: usize = 8 * TILE_MAX;
 /// others. A weight is exactly 0 where its exponential, before the division, rounds to 0 in f32 (gradual underflow).
 /// Works up to `n_keys * max |v|` of 2^80.
 ///
-/// Runs on the current rayon pool; the result does not depend on its size, nor on the observer.
+/// Runs on the current rayon pool; the result does not depend on its size, nor on the observer, nor on what is skipped.
 ///
 /// # Panics
 /// If a slice does not have the size that `input.shape` states.
@@ -37,17 +36,50 @@ pub fn attention(
     lse: &mut [f32],
     observer: Option<&dyn AttentionObserver>,
 ) {
-    attention_with(Isa::detect(), input, out, lse, observer);
+    attention_with(input, &AttentionOptions::default(), out, lse, observer);
 }
 
-/// [`attention`] on a given instruction set.
-pub(crate) fn attention_with(
-    isa: Isa,
+/// What may be chosen without changing a bit of the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionOptions {
+    /// Leave out blocks of keys whose every weight is provably exactly zero. On by default; off to test and to measure it.
+    pub skip: bool,
+}
+
+impl Default for AttentionOptions {
+    fn default() -> Self {
+        Self { skip: true }
+    }
+}
+
+/// [`attention`] with options, and with a count of what was skipped.
+///
+/// Few queries (as in decoding) skip nothing: the norms of the keys would cost as much as the products they save.
+///
+/// # Panics
+/// As [`attention`].
+pub fn attention_with(
     input: &AttentionInput<'_>,
+    options: &AttentionOptions,
     out: &mut [f32],
     lse: &mut [f32],
     observer: Option<&dyn AttentionObserver>,
-) {
+) -> AttentionStats {
+    attention_on(Isa::detect(), input, options, out, lse, observer)
+}
+
+/// Rows that read a key head before its norms pay.
+const SKIP_ROWS_MIN: usize = 32;
+
+/// [`attention_with`] on a given instruction set.
+pub(crate) fn attention_on(
+    isa: Isa,
+    input: &AttentionInput<'_>,
+    options: &AttentionOptions,
+    out: &mut [f32],
+    lse: &mut [f32],
+    observer: Option<&dyn AttentionObserver>,
+) -> AttentionStats {
     input.check();
     let s = input.shape;
     let row = s.n_heads * s.head_width;
@@ -70,26 +102,53 @@ pub(crate) fn attention_with(
         TASK_ROWS
     };
     let tasks_per_head = s.n_queries.div_ceil(rows_per_task).max(1);
+    let skip = options.skip
+        && s.n_queries * (s.n_heads / s.n_kv_heads) >= SKIP_ROWS_MIN
+        && observer.is_none_or(|o| !o.needs_all_scores());
     let call = Call {
         isa,
         input,
-        packs: Packs::new(input, tasks_per_head),
+        packs: Packs::new(isa, input, tasks_per_head, skip),
+        skip,
         out: Out {
             out: out.as_mut_ptr(),
             lse: lse.as_mut_ptr(),
         },
     };
-    (0..s.n_heads * tasks_per_head)
+    let (blocks, blocks_skipped) = (AtomicU64::new(0), AtomicU64::new(0));
+    each_task(s.n_heads * tasks_per_head, |task| {
+        // Long rows first, so that the last tasks are short ones.
+        let (head, part) = (
+            task / tasks_per_head,
+            tasks_per_head - 1 - task % tasks_per_head,
+        );
+        let first = part * rows_per_task;
+        let end = (first + rows_per_task).min(s.n_queries);
+        let stats = call.run(head, first, end, observer);
+        blocks.fetch_add(stats.blocks, Ordering::Relaxed);
+        blocks_skipped.fetch_add(stats.blocks_skipped, Ordering::Relaxed);
+    });
+    AttentionStats {
+        blocks: blocks.into_inner(),
+        blocks_skipped: blocks_skipped.into_inner(),
+    }
+}
+
+/// Runs tasks `0 .. n` on the current pool, each thread taking the next one as it becomes free: skipping makes their costs
+/// differ tenfold, so no fixed split balances them.
+pub(crate) fn each_task(n: usize, run: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    (0..rayon::current_num_threads().min(n))
         .into_par_iter()
-        .for_each(|task| {
-            let (head, part) = (task / tasks_per_head, task % tasks_per_head);
-            let first = part * rows_per_task;
-            call.run(
-                head,
-                first,
-                (first + rows_per_task).min(s.n_queries),
-                observer,
-            );
+        .with_max_len(1)
+        .for_each(|_| {
+            loop {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= n {
+                    break;
+                }
+                run(task);
+            }
         });
 }
 
@@ -98,7 +157,8 @@ pub(crate) fn attention_with(
 pub fn attention_workspace_bytes(shape: &AttentionShape, threads: usize, observed: bool) -> usize {
     let (keys, queries) = (shape.n_keys, shape.query_offset + shape.n_queries);
     let packed = 2 * keys * shape.head_width;
-    let bias = queries + keys + 4 * TILE_MAX + KEY_BLOCK;
+    // The table and its bounds.
+    let bias = 3 * (queries + keys + 6 * TILE_MAX + KEY_BLOCK);
     let scratch = TILE_MAX * (2 * shape.head_width + KEY_BLOCK);
     let strip = if observed {
         TILE_MAX * strip_stride(keys)
@@ -129,21 +189,28 @@ struct Call<'a> {
     isa: Isa,
     input: &'a AttentionInput<'a>,
     packs: Packs,
+    skip: bool,
     out: Out,
 }
 
 impl Call<'_> {
     /// Rows `first .. end` of one head.
-    fn run(&self, head: usize, first: usize, end: usize, observer: Option<&dyn AttentionObserver>) {
+    fn run(
+        &self,
+        head: usize,
+        first: usize,
+        end: usize,
+        observer: Option<&dyn AttentionObserver>,
+    ) -> AttentionStats {
         let (input, s) = (self.input, self.input.shape);
         let kv_head = s.kv_head(head);
         let packed = self.packs.take(input, kv_head);
-        let (k, v) = match &packed {
-            Some(kv) => kv.rows(&s),
-            None => (rows_of(&input.k, kv_head), rows_of(&input.v, kv_head)),
-        };
+        let (k, v) = packed.rows(input, kv_head);
         let bias = input.bias.head(head, s.n_heads);
         let table = difference_table(&s, bias, first, end);
+        let zero = table.as_ref().map_or(0, |(_, zero)| *zero);
+        let back = s.query_offset + end.max(first + 1) - 1;
+        let bias_bounds = self.skip.then(|| BiasBounds::new(&s, bias, zero, back));
         let task = HeadTask {
             q: rows_of(&input.q, head),
             k,
@@ -160,7 +227,17 @@ impl Call<'_> {
                 (None, _) => TileBias::None,
             },
             key_valid: input.key_valid,
+            bounds: match (packed.norms(), &bias_bounds) {
+                (Some(norms), Some(bias)) => Some(Bounds {
+                    norms,
+                    bias,
+                    // What an observer was not shown has to be the oldest part of a row.
+                    holes: observer.is_none(),
+                }),
+                _ => None,
+            },
         };
+        let mut stats = AttentionStats::default();
         let mut scratch = Scratch::new(s.head_width);
         let stride = strip_stride(s.n_keys);
         let mut watch = observer.map(|o| (o, o.begin(head), Buffer::new(TILE_MAX * stride)));
@@ -176,6 +253,8 @@ impl Call<'_> {
                     out_stride: row,
                     lse: self.out.lse.add(head * s.n_queries + at),
                     max: [0.0; TILE_MAX],
+                    stats: AttentionStats::default(),
+                    from_key: 0,
                 }
             };
             let strip = watch.as_mut().map(|(_, _, buffer)| Strip {
@@ -183,6 +262,7 @@ impl Call<'_> {
                 stride,
             });
             run_tile(self.isa, &task, at, rows, &mut scratch, strip, &mut to);
+            stats += to.stats;
             if let Some((_, sink, buffer)) = &mut watch {
                 // SAFETY: just written by this task, which is the only one to touch it.
                 let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
@@ -197,6 +277,7 @@ impl Call<'_> {
                     lse,
                     input.key_valid,
                     bias,
+                    to.from_key,
                 ));
             }
         }
@@ -205,18 +286,7 @@ impl Call<'_> {
         }
         drop(packed);
         self.packs.release(kv_head);
-    }
-}
-
-fn rows_of(heads: &Heads<'_>, head: usize) -> Rows {
-    // An empty slice where there are no rows at all; `AttentionInput::check` has seen to all others.
-    let from = heads
-        .data
-        .get(heads.offset + head * heads.head_stride..)
-        .unwrap_or_default();
-    Rows {
-        ptr: from.as_ptr(),
-        stride: heads.row_stride,
+        stats
     }
 }
 
@@ -272,121 +342,6 @@ fn sized_tile<S: Lanes>(
     }
 }
 
-/// Bias by distance unrolled to a table by signed difference query - key, so that the kernel reads one vector per key
-/// whatever the sign. Covers rows `first .. end`, rounded up to whole tiles, against all keys they can touch. Entries that
-/// only hidden pairs and lanes without a row read are 0.
-fn difference_table(
-    s: &AttentionShape,
-    bias: HeadBias<'_>,
-    first: usize,
-    end: usize,
-) -> Option<(Vec<f32>, usize)> {
-    let HeadBias::ByDistance(values) = bias else {
-        return None;
-    };
-    // Queries reach `n_keys` or one tile ahead of themselves, and back to key 0.
-    let zero = if s.causal {
-        2 * TILE_MAX + KEY_BLOCK
-    } else {
-        s.n_keys + TILE_MAX
-    };
-    let back = s.query_offset + end.max(first + 1) - 1;
-    let mut table = vec![0.0; zero + back + 1 + 2 * TILE_MAX];
-    for (distance, &b) in values.iter().enumerate().take(back + 1) {
-        table[zero + distance] = b;
-    }
-    if !s.causal {
-        for (distance, &b) in values.iter().enumerate().take(s.n_keys).skip(1) {
-            table[zero - distance] = b;
-        }
-    }
-    Some((table, zero))
-}
-
-/// Keys and values of one head in contiguous rows, padding zeroed.
-///
-/// Contiguous, because rows a power of two apart fall into the same few cache sets; zeroed, because 0 times a NaN in
-/// padding would be NaN.
-struct Packed {
-    k: Vec<f32>,
-    v: Vec<f32>,
-}
-
-impl Packed {
-    fn new(input: &AttentionInput<'_>, kv_head: usize) -> Self {
-        let (n, width) = (input.shape.n_keys, input.shape.head_width);
-        let pack = |heads: &Heads<'_>| {
-            let mut to = Vec::with_capacity(n * width);
-            for key in 0..n {
-                if input.key_valid.is_none_or(|valid| valid[key]) {
-                    to.extend_from_slice(heads.row(key, kv_head, width));
-                } else {
-                    to.resize(to.len() + width, 0.0);
-                }
-            }
-            to
-        };
-        Self {
-            k: pack(&input.k),
-            v: pack(&input.v),
-        }
-    }
-
-    fn rows(&self, s: &AttentionShape) -> (Rows, Rows) {
-        let rows = |data: &[f32]| Rows {
-            ptr: data.as_ptr(),
-            stride: s.head_width,
-        };
-        (rows(&self.k), rows(&self.v))
-    }
-}
-
-/// The packed heads in use: made by the first task that needs one, dropped after the last, so that only about one head a
-/// thread is held.
-struct Packs {
-    cells: Vec<Mutex<Option<Arc<Packed>>>>,
-    tasks_left: Vec<AtomicUsize>,
-}
-
-impl Packs {
-    fn new(input: &AttentionInput<'_>, tasks_per_head: usize) -> Self {
-        let s = &input.shape;
-        let contiguous = |heads: &Heads<'_>| heads.row_stride == s.head_width;
-        let padding = input.key_valid.is_some_and(|valid| valid.contains(&false));
-        // A few queries read each key only once: copying would cost more than it saves.
-        let needed =
-            padding || (s.n_queries > TILE_MAX && !(contiguous(&input.k) && contiguous(&input.v)));
-        let n = if needed { s.n_kv_heads } else { 0 };
-        let tasks = tasks_per_head * (s.n_heads / s.n_kv_heads);
-        Self {
-            cells: (0..n).map(|_| Mutex::new(None)).collect(),
-            tasks_left: (0..n).map(|_| AtomicUsize::new(tasks)).collect(),
-        }
-    }
-
-    fn take(&self, input: &AttentionInput<'_>, kv_head: usize) -> Option<Arc<Packed>> {
-        let mut cell = self
-            .cells
-            .get(kv_head)?
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Some(
-            cell.get_or_insert_with(|| Arc::new(Packed::new(input, kv_head)))
-                .clone(),
-        )
-    }
-
-    fn release(&self, kv_head: usize) {
-        if let Some(left) = self.tasks_left.get(kv_head)
-            && left.fetch_sub(1, Ordering::AcqRel) == 1
-        {
-            *self.cells[kv_head]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = None;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,7 +372,8 @@ mod tests {
         let s = case.shape;
         let mut out = vec![0.0; s.n_queries * s.n_heads * s.head_width];
         let mut lse = vec![0.0; s.n_queries * s.n_heads];
-        attention_with(isa, &case.input(), &mut out, &mut lse, None);
+        let options = AttentionOptions::default();
+        attention_on(isa, &case.input(), &options, &mut out, &mut lse, None);
         (out, lse)
     }
 

@@ -34,9 +34,12 @@ mod forward;
 mod input;
 mod lanes;
 mod observer;
+mod pack;
 pub mod reference;
+mod skip;
 mod tile;
 
-pub use forward::{attention, attention_workspace_bytes};
+pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};
+pub use skip::AttentionStats;

@@ -12,6 +12,12 @@ pub trait AttentionObserver: Send + Sync + Debug {
     fn begin(&self, head: usize) -> Box<dyn HeadSink>;
     /// Takes the sink back after the head's last row. Heads finish in no fixed order.
     fn finish(&self, head: usize, sink: Box<dyn HeadSink>);
+    /// Whether every score inside the mask has to be there. If not, the oldest keys of a row may be missing where their
+    /// weights are exactly zero in f32, gaps to the row's maximum above 103.97 nats: [`RowView::proven_zero_before`] says from where
+    /// on a row is complete. An observer whose every threshold is below that loses nothing and gains much time.
+    fn needs_all_scores(&self) -> bool {
+        true
+    }
 }
 
 /// Receives the scores of one head, a few rows at a time, in ascending query order.
@@ -46,6 +52,9 @@ pub struct ScoreRows<'a> {
     pub key_valid: Option<&'a [bool]>,
     /// The soft cap, if any; one before the bias is already inside `raw`.
     pub soft_cap: Option<(f32, CapOrder)>,
+    /// Keys before this one have weight exactly 0 in every row and were not computed: their scores are unspecified. 0 unless
+    /// the observer does without some scores ([`AttentionObserver::needs_all_scores`]).
+    pub proven_zero_before: usize,
     pub(crate) bias: HeadBias<'a>,
 }
 
@@ -66,6 +75,7 @@ impl<'a> ScoreRows<'a> {
             max: self.row_max[row],
             lse: self.row_lse[row],
             key_valid: self.key_valid.map(|valid| &valid[..end]),
+            proven_zero_before: self.proven_zero_before.min(end),
             soft_cap: self.soft_cap,
             bias: self.bias,
         }
@@ -97,6 +107,7 @@ impl<'a> ScoreRows<'a> {
         row_lse: &'a [f32],
         key_valid: Option<&'a [bool]>,
         bias: HeadBias<'a>,
+        proven_zero_before: usize,
     ) -> Self {
         Self {
             head,
@@ -110,6 +121,7 @@ impl<'a> ScoreRows<'a> {
             causal: shape.causal,
             key_valid,
             soft_cap: shape.soft_cap,
+            proven_zero_before,
             bias,
         }
     }
@@ -130,6 +142,9 @@ pub struct RowView<'a> {
     pub lse: f32,
     /// One flag per key of `keys`, false for padding. `None`: all are real.
     pub key_valid: Option<&'a [bool]>,
+    /// Keys before this one have weight exactly 0 and were not computed: their entries in `raw` are unspecified. 0 unless the
+    /// observer does without some scores ([`AttentionObserver::needs_all_scores`]).
+    pub proven_zero_before: usize,
     soft_cap: Option<(f32, CapOrder)>,
     bias: HeadBias<'a>,
 }
@@ -174,7 +189,8 @@ impl RowView<'_> {
     }
 
     /// Writes the scores the softmax saw: raw plus bias, capped where the cap comes after the bias, `-inf` for
-    /// padding, in nats. The same bits as in the forward pass. `out` has the length of `keys`.
+    /// padding and for keys before `proven_zero_before`, in nats. The same bits as in the forward pass. `out` has the length
+    /// of `keys`.
     pub fn scores_into(&self, out: &mut [f32]) {
         self.bias_into(out);
         for (o, &raw) in out.iter_mut().zip(self.raw) {
@@ -183,6 +199,7 @@ impl RowView<'_> {
         if let Some((cap, CapOrder::AfterBias)) = self.soft_cap {
             crate::exp::soft_cap_in_place(out, cap);
         }
+        out[..self.proven_zero_before].fill(f32::NEG_INFINITY);
         if let Some(valid) = self.key_valid {
             for (o, &ok) in out.iter_mut().zip(valid) {
                 if !ok {

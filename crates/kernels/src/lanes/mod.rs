@@ -29,6 +29,15 @@ pub(crate) trait Lanes: Copy {
     const WIDTH: usize;
 
     fn splat(self, x: f32) -> Self::V;
+    /// The lanes' numbers, from 0.
+    #[inline(always)]
+    fn iota(self) -> Self::V {
+        const IOTA: [f32; 16] = [
+            0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.,
+        ];
+        // SAFETY: no vector is wider than 16.
+        unsafe { self.load(IOTA.as_ptr()) }
+    }
     /// Reads `WIDTH` values.
     ///
     /// # Safety
@@ -50,6 +59,8 @@ pub(crate) trait Lanes: Copy {
     fn abs(self, a: Self::V) -> Self::V;
     /// `a <= b`
     fn le(self, a: Self::V, b: Self::V) -> Self::M;
+    /// Whether every flag is set.
+    fn all(self, m: Self::M) -> bool;
     /// `yes` where the flag is set, else `no`.
     fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
     /// `x * 2^n` for integral `n` in [-126, 127] with `x * 2^n` a normal number; anything else gives anything.

@@ -103,6 +103,10 @@ impl Lanes for Portable {
         out
     }
     #[inline(always)]
+    fn all(self, m: [bool; W]) -> bool {
+        m.iter().all(|&x| x)
+    }
+    #[inline(always)]
     fn select(self, m: [bool; W], yes: V, no: V) -> V {
         let mut out = [0.0; W];
         for i in 0..W {

@@ -88,6 +88,10 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
     }
     #[inline(always)]
+    fn all(self, m: __mmask16) -> bool {
+        m == 0xffff
+    }
+    #[inline(always)]
     fn select(self, m: __mmask16, yes: __m512, no: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(m, no, yes) }
     }
@@ -213,6 +217,10 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn le(self, a: __m256, b: __m256) -> __m256 {
         unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn all(self, m: __m256) -> bool {
+        unsafe { _mm256_movemask_ps(m) == 0xff }
     }
     #[inline(always)]
     fn select(self, m: __m256, yes: __m256, no: __m256) -> __m256 {

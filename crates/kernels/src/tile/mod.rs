@@ -26,13 +26,21 @@
     reason = "constant indices into register arrays; iterators can push the arrays into memory"
 )]
 
+mod bound;
+mod ends;
 mod scores;
+mod seed;
 mod values;
 
 use crate::exp::exp_lifted;
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
-use scores::{cap_block, finish_scores, products};
+use crate::skip::{AttentionStats, Bounds};
+use bound::Reach;
+pub(crate) use ends::pack_rows;
+use ends::write_out;
+use scores::{cap_block, finish_scores, plain_scores, products};
+use seed::first_maxima;
 use values::{is_finite, weighted_values, weighted_values_masked};
 
 /// Keys of one block.
@@ -79,6 +87,8 @@ pub(crate) struct HeadTask<'a> {
     pub(crate) soft_cap: Option<(f32, CapOrder)>,
     pub(crate) bias: TileBias<'a>,
     pub(crate) key_valid: Option<&'a [bool]>,
+    /// Present if blocks of zero weight are to be left out.
+    pub(crate) bounds: Option<Bounds<'a>>,
 }
 
 /// Where one tile's raw scores go, when somebody watches: row `r` at `ptr + r * stride`, `TILE_MAX` rows, `stride` at
@@ -98,6 +108,10 @@ pub(crate) struct TileOut {
     pub(crate) lse: *mut f32,
     /// `[rows]`
     pub(crate) max: [f32; TILE_MAX],
+    /// Blocks met and left out.
+    pub(crate) stats: AttentionStats,
+    /// Keys before this one were not computed: their weights are zero in every row.
+    pub(crate) from_key: usize,
 }
 
 /// A cache line.
@@ -180,23 +194,62 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     let minus_inf = s.splat(f32::NEG_INFINITY);
     // SAFETY: `qt` and `ot` hold `width * tile` values; row `first_row + r` of q exists for `r < rows`.
     unsafe {
-        pack_queries::<S, NV>(s, task, first_row, rows, qt);
-        for i in 0..width * NV {
-            s.store(ot.add(i * w), zero);
-        }
+        pack_rows::<S, NV>(s, task.q, first_row, rows, width, task.scale, qt);
     }
-    let mut m = [minus_inf; NV];
-    let mut l = [zero; NV];
-
     let first_query = task.query_offset + first_row;
     let n_keys = if task.causal {
         (first_query + rows).min(task.n_keys)
     } else {
         task.n_keys
     };
-    for b in (0..n_keys.div_ceil(KEY_BLOCK)).rev() {
+    let n_blocks = n_keys.div_ceil(KEY_BLOCK);
+    to.stats = AttentionStats {
+        blocks: n_blocks as u64,
+        blocks_skipped: 0,
+    };
+    to.from_key = 0;
+    let (mut reach, mut m) = (None, [minus_inf; NV]);
+    // A single block finds the same maxima.
+    if n_blocks > 1 {
+        // SAFETY: `qt` holds the queries; `sp` and `ot` are free until the first block.
+        unsafe {
+            m = first_maxima::<S, R, NV>(s, task, first_query, rows, n_keys, qt, sp, ot);
+            if task.bounds.is_some() {
+                reach = Some(Reach::<S, NV>::new(s, qt, width, rows));
+            }
+        }
+    }
+    let mut l = [zero; NV];
+    for i in 0..width * NV {
+        // SAFETY: `ot` holds `width * tile` values.
+        unsafe { s.store(ot.add(i * w), zero) };
+    }
+    for b in (0..n_blocks).rev() {
         let j0 = b * KEY_BLOCK;
         let nk = (n_keys - j0).min(KEY_BLOCK);
+        if let (Some(bounds), Some(reach)) = (&task.bounds, &reach) {
+            // Difference to the nearest key of a block behind the tile, or ahead of it.
+            let (behind, ahead) = (j0 + nk <= first_query, j0 >= first_query + rows);
+            let nearest = if behind { j0 + nk - 1 } else { j0 };
+            let offset = first_query as isize - nearest as isize;
+            let zero = match task.bias {
+                TileBias::ByDifference { zero, .. } => zero,
+                _ => 0,
+            };
+            let cap = task.soft_cap;
+            if behind && reach.proves_zero(s, bounds, b, true, zero, offset, &m, cap) {
+                to.stats.blocks_skipped += b as u64 + 1;
+                to.from_key = j0 + nk;
+                break;
+            }
+            if (behind || ahead)
+                && bounds.holes
+                && reach.proves_zero(s, bounds, b, false, zero, offset, &m, cap)
+            {
+                to.stats.blocks_skipped += 1;
+                continue;
+            }
+        }
         let mut padded = false;
         if let Some(valid) = task.key_valid {
             let valid = &valid[j0..j0 + nk];
@@ -217,19 +270,23 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         let mut mx = m;
         // SAFETY: keys `j0 .. j0 + nk` exist, the scratch holds a block, the strip `j0 + KEY_BLOCK` columns of a tile.
         unsafe {
-            products::<S, R, NV>(s, &block, qt, sp);
-            if let Some((cap, CapOrder::BeforeBias)) = task.soft_cap {
-                cap_block::<S, NV>(s, nk, cap, sp);
-            }
-            if let Some(strip) = strip {
-                for v in 0..NV {
-                    for g in (0..nk).step_by(w) {
-                        let dst = strip.ptr.add(v * w * strip.stride + j0 + g);
-                        s.transpose(sp.add(g * tile + v * w), tile, dst, strip.stride);
+            if strip.is_none() && task.soft_cap.is_none() && !diagonal && !padded {
+                plain_scores::<S, R, NV>(s, &block, qt, sp, &mut mx);
+            } else {
+                products::<S, R, NV>(s, &block, qt, sp);
+                if let Some((cap, CapOrder::BeforeBias)) = task.soft_cap {
+                    cap_block::<S, NV>(s, nk, cap, sp);
+                }
+                if let Some(strip) = strip {
+                    for v in 0..NV {
+                        for g in (0..nk).step_by(w) {
+                            let dst = strip.ptr.add(v * w * strip.stride + j0 + g);
+                            s.transpose(sp.add(g * tile + v * w), tile, dst, strip.stride);
+                        }
                     }
                 }
+                finish_scores::<S, NV>(s, &block, sp, &mut mx);
             }
-            finish_scores::<S, NV>(s, &block, sp, &mut mx);
         }
         // A row that has seen nothing has maximum -inf; subtracting 0 instead keeps NaN out of it.
         let mut alpha = [zero; NV];
@@ -257,7 +314,12 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         // SAFETY: `sp` holds `nk` rows of weights, V the same keys, `ot` the whole tile.
         unsafe {
             let v0 = task.v.ptr.add(j0 * task.v.stride);
-            if diagonal && !is_finite(s, v0, task.v.stride, nk, width) {
+            let finite = match &task.bounds {
+                _ if !diagonal => true,
+                Some(bounds) => bounds.norms.own[b] <= f32::MAX,
+                None => is_finite(s, v0, task.v.stride, nk, width),
+            };
+            if !finite {
                 weighted_values_masked::<S, NV>(s, &block, v0, sp, ot, &alpha);
             } else {
                 let mut c = 0;
@@ -290,101 +352,4 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     }
     // SAFETY: `ot` holds the tile; `to` has `rows` rows.
     unsafe { write_out::<S, NV>(s, width, rows, &m, &l, ot, to) };
-}
-
-/// Q^T: `qt[c * tile + r] = q[first_row + r][c]`, zero for rows beyond `rows`.
-///
-/// # Safety
-/// Rows `first_row .. first_row + rows` exist, `qt` has room for the tile.
-#[inline(always)]
-unsafe fn pack_queries<S: Lanes, const NV: usize>(
-    s: S,
-    task: &HeadTask<'_>,
-    first_row: usize,
-    rows: usize,
-    qt: *mut f32,
-) {
-    let w = S::WIDTH;
-    let tile = NV * w;
-    for v in 0..NV {
-        let mut c = 0;
-        // SAFETY: whole blocks where the rows exist, single elements elsewhere.
-        unsafe {
-            if (v + 1) * w <= rows {
-                let src = task.q.ptr.add((first_row + v * w) * task.q.stride);
-                while c + w <= task.width {
-                    s.transpose(src.add(c), task.q.stride, qt.add(c * tile + v * w), tile);
-                    c += w;
-                }
-            }
-            while c < task.width {
-                for r in v * w..(v + 1) * w {
-                    let x = if r < rows {
-                        *task.q.ptr.add((first_row + r) * task.q.stride + c)
-                    } else {
-                        0.0
-                    };
-                    *qt.add(c * tile + r) = x;
-                }
-                c += 1;
-            }
-        }
-    }
-}
-
-/// Divides by the sums, transposes back, and gives the log-sum-exp.
-///
-/// # Safety
-/// `ot` holds the tile and `to` has `rows` rows.
-#[inline(always)]
-unsafe fn write_out<S: Lanes, const NV: usize>(
-    s: S,
-    width: usize,
-    rows: usize,
-    m: &[S::V; NV],
-    l: &[S::V; NV],
-    ot: *mut f32,
-    to: &mut TileOut,
-) {
-    let w = S::WIDTH;
-    let tile = NV * w;
-    let zero = s.splat(0.0);
-    let mut sums = [0.0_f32; TILE_MAX];
-    // SAFETY: all inside the tile or the `rows` rows of the output.
-    unsafe {
-        for v in 0..NV {
-            s.store(sums.as_mut_ptr().add(v * w), l[v]);
-            s.store(to.max.as_mut_ptr().add(v * w), m[v]);
-            // A sum of 0 means that the row saw nothing (the largest weight of any other row is 1).
-            let empty = s.le(l[v], zero);
-            for c in 0..width {
-                let at = ot.add(c * tile + v * w);
-                s.store(at, s.select(empty, zero, s.div(s.load(at), l[v])));
-            }
-        }
-        for v in 0..NV {
-            let mut c = 0;
-            if (v + 1) * w <= rows {
-                let dst = to.out.add(v * w * to.out_stride);
-                while c + w <= width {
-                    s.transpose(ot.add(c * tile + v * w), tile, dst.add(c), to.out_stride);
-                    c += w;
-                }
-            }
-            while c < width {
-                for r in v * w..((v + 1) * w).min(rows) {
-                    *to.out.add(r * to.out_stride + c) = *ot.add(c * tile + r);
-                }
-                c += 1;
-            }
-        }
-        for r in 0..rows {
-            let (max, sum) = (f64::from(to.max[r]), f64::from(sums[r]));
-            *to.lse.add(r) = if sum <= 0.0 {
-                f32::NEG_INFINITY
-            } else {
-                (max + sum.ln() - LIFT_LN) as f32
-            };
-        }
-    }
 }

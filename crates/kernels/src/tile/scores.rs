@@ -13,7 +13,7 @@ use crate::exp::soft_cap;
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
 
-/// Scaled products of a block: `sp[j * tile + lane] = scale * (q[lane] . k[j])`.
+/// Raw scores of a block: `sp[j * tile + lane] = q[lane] . k[j]`, the scale being part of the packed queries.
 ///
 /// # Safety
 /// As for [`tile`], for the keys of `block`.
@@ -38,24 +38,23 @@ pub(super) unsafe fn products<S: Lanes, const R: usize, const NV: usize>(
     }
 }
 
-/// Scaled products of keys `j .. j + R` of a block. The accumulators are touched by unrolled loops with constant indices
+/// Products of keys `j .. j + R` of a block. The accumulators are touched by unrolled loops with constant indices
 /// only: anything else makes the compiler keep them in memory, at half the speed.
 ///
 /// # Safety
 /// Those keys are in the block.
 #[inline(always)]
-unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
+unsafe fn dots<S: Lanes, const R: usize, const NV: usize>(
     s: S,
     block: &Block<'_, '_>,
     j: usize,
     qt: *const f32,
-    sp: *mut f32,
-) {
-    let w = S::WIDTH;
-    let tile = NV * w;
+) -> [[S::V; NV]; R] {
+    let tile = NV * S::WIDTH;
     let task = block.task;
     let stride = task.k.stride;
-    // SAFETY: keys `j0 + j .. j0 + j + R` exist; `qt` and `sp` hold a tile and a block.
+    let mut acc = [[s.splat(0.0); NV]; R];
+    // SAFETY: keys `j0 + j .. j0 + j + R` exist; `qt` holds a tile.
     unsafe {
         let k = task.k.ptr.add((block.j0 + j) * stride);
         // Needed soon: the next rows of this block, and the values of these keys.
@@ -63,7 +62,6 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
             k.wrapping_add(R * stride),
             task.v.ptr.add((block.j0 + j) * task.v.stride),
         );
-        let mut acc = [[s.splat(0.0); NV]; R];
         let mut c = 0;
         while c + 2 <= task.width {
             if R > 1 {
@@ -77,10 +75,159 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
         if c < task.width {
             dot_step::<S, R, NV>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
         }
-        let scale = s.splat(task.scale);
+    }
+    acc
+}
+
+/// Raw scores of keys `j .. j + R` of a block.
+///
+/// # Safety
+/// As for [`dots`]; `sp` holds the block.
+#[inline(always)]
+unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
+    s: S,
+    block: &Block<'_, '_>,
+    j: usize,
+    qt: *const f32,
+    sp: *mut f32,
+) {
+    let w = S::WIDTH;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let acc = dots::<S, R, NV>(s, block, j, qt);
         for r in 0..R {
             for v in 0..NV {
-                s.store(sp.add((j + r) * tile + v * w), s.mul(acc[r][v], scale));
+                s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
+            }
+        }
+    }
+}
+
+/// Bias of key `j` of a block for the queries of vector `v`, added to their scores.
+trait AddBias: Copy {
+    /// # Safety
+    /// Key `j` is in the block, and the tables cover the tile.
+    unsafe fn add<S: Lanes>(self, s: S, x: S::V, j: usize, v: usize) -> S::V;
+}
+
+#[derive(Clone, Copy)]
+struct NoBias;
+
+impl AddBias for NoBias {
+    #[inline(always)]
+    unsafe fn add<S: Lanes>(self, _s: S, x: S::V, _j: usize, _v: usize) -> S::V {
+        x
+    }
+}
+
+/// Points to the bias of the block's first key.
+#[derive(Clone, Copy)]
+struct KeyBias(*const f32);
+
+impl AddBias for KeyBias {
+    #[inline(always)]
+    unsafe fn add<S: Lanes>(self, s: S, x: S::V, j: usize, _v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        s.add(x, s.splat(unsafe { *self.0.add(j) }))
+    }
+}
+
+/// Points to the bias of the tile's first query and the block's first key.
+#[derive(Clone, Copy)]
+struct DifferenceBias(*const f32);
+
+impl AddBias for DifferenceBias {
+    #[inline(always)]
+    unsafe fn add<S: Lanes>(self, s: S, x: S::V, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        s.add(x, unsafe { s.load(self.0.sub(j).add(v * S::WIDTH)) })
+    }
+}
+
+/// Calls `$body` with the bias of the block as its argument `$bias`.
+macro_rules! with_bias {
+    ($block:expr, $bias:ident => $body:expr) => {
+        match $block.task.bias {
+            TileBias::None => {
+                let $bias = NoBias;
+                $body
+            }
+            TileBias::ByKey(values) => {
+                let $bias = KeyBias(values[$block.j0..$block.j0 + $block.nk].as_ptr());
+                $body
+            }
+            TileBias::ByDifference { table, zero } => {
+                let at = zero + $block.first_query - $block.j0;
+                let $bias = DifferenceBias(table.as_ptr().add(at));
+                $body
+            }
+        }
+    };
+}
+
+/// Scores of a block whose every pair is visible and not capped, with bias, and their maxima: the same bits as
+/// [`products`] and [`finish_scores`] give, without the way through memory.
+///
+/// # Safety
+/// As for those two.
+#[inline(always)]
+pub(super) unsafe fn plain_scores<S: Lanes, const R: usize, const NV: usize>(
+    s: S,
+    block: &Block<'_, '_>,
+    qt: *const f32,
+    sp: *mut f32,
+    mx: &mut [S::V; NV],
+) {
+    // SAFETY: by the caller's promise.
+    unsafe { with_bias!(block, bias => biased_scores::<S, _, R, NV>(s, block, qt, sp, bias, mx)) }
+}
+
+/// # Safety
+/// As for [`plain_scores`].
+#[inline(always)]
+unsafe fn biased_scores<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
+    s: S,
+    block: &Block<'_, '_>,
+    qt: *const f32,
+    sp: *mut f32,
+    bias: B,
+    mx: &mut [S::V; NV],
+) {
+    let mut j = 0;
+    // SAFETY: `j + R <= nk` in the first loop, `j < nk` in the second.
+    unsafe {
+        while j + R <= block.nk {
+            score_rows::<S, B, R, NV>(s, block, j, qt, sp, bias, mx);
+            j += R;
+        }
+        while j < block.nk {
+            score_rows::<S, B, 1, NV>(s, block, j, qt, sp, bias, mx);
+            j += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As for [`dots`] and [`AddBias::add`]; `sp` holds the block.
+#[inline(always)]
+unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
+    s: S,
+    block: &Block<'_, '_>,
+    j: usize,
+    qt: *const f32,
+    sp: *mut f32,
+    bias: B,
+    mx: &mut [S::V; NV],
+) {
+    let w = S::WIDTH;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let acc = dots::<S, R, NV>(s, block, j, qt);
+        for r in 0..R {
+            for v in 0..NV {
+                let x = bias.add(s, acc[r][v], j + r, v);
+                mx[v] = s.max(mx[v], x);
+                s.store(sp.add(((j + r) * NV + v) * w), x);
             }
         }
     }
@@ -118,36 +265,14 @@ pub(super) unsafe fn finish_scores<S: Lanes, const NV: usize>(
     let mut top = *mx;
     // SAFETY: by the caller's promise; `j < nk`.
     unsafe {
-        match task.bias {
-            TileBias::None => {
-                for j in 0..block.nk {
-                    for v in 0..NV {
-                        top[v] = s.max(top[v], s.load(sp.add(j * tile + v * w)));
-                    }
-                }
+        with_bias!(block, bias => for j in 0..block.nk {
+            for v in 0..NV {
+                let at = sp.add(j * tile + v * w);
+                let x = bias.add(s, s.load(at), j, v);
+                top[v] = s.max(top[v], x);
+                s.store(at, x);
             }
-            TileBias::ByKey(values) => {
-                for (j, &b) in values[block.j0..block.j0 + block.nk].iter().enumerate() {
-                    for v in 0..NV {
-                        let at = sp.add(j * tile + v * w);
-                        let x = s.add(s.load(at), s.splat(b));
-                        top[v] = s.max(top[v], x);
-                        s.store(at, x);
-                    }
-                }
-            }
-            TileBias::ByDifference { table, zero } => {
-                let from = table.as_ptr().add(zero + block.first_query - block.j0);
-                for j in 0..block.nk {
-                    for v in 0..NV {
-                        let at = sp.add(j * tile + v * w);
-                        let x = s.add(s.load(at), s.load(from.sub(j).add(v * w)));
-                        top[v] = s.max(top[v], x);
-                        s.store(at, x);
-                    }
-                }
-            }
-        }
+        });
         let capped = matches!(task.soft_cap, Some((_, CapOrder::AfterBias)));
         if !capped && !block.diagonal && !block.padded {
             *mx = top;
@@ -217,11 +342,6 @@ unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
 /// holds them exactly.
 #[inline(always)]
 pub(super) fn visible<S: Lanes>(s: S, block: &Block<'_, '_>, j: usize, v: usize) -> S::M {
-    const IOTA: [f32; 16] = [
-        0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.,
-    ];
-    // SAFETY: no vector is wider than 16.
-    let lane = unsafe { s.load(IOTA.as_ptr()) };
     let key_from_lane0 = (block.j0 + j) as i64 - (block.first_query + v * S::WIDTH) as i64;
-    s.le(s.splat(key_from_lane0 as f32), lane)
+    s.le(s.splat(key_from_lane0 as f32), s.iota())
 }

@@ -1,0 +1,123 @@
+//! The two ends of a tile: queries in, outputs out.
+#![allow(
+    unsafe_code,
+    reason = "raw loads and stores; each block states why it is sound"
+)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "constant indices into register arrays; iterators can push the arrays into memory"
+)]
+
+use super::{LIFT_LN, Rows, TILE_MAX, TileOut};
+use crate::lanes::Lanes;
+
+/// Rows `first .. first + n` transposed and scaled: `to[c * tile + r] = scale * x[first + r][c]`, zero for lanes beyond `n`.
+///
+/// # Safety
+/// Those rows exist, `to` has room for the tile.
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "a block copy: from, to, sizes")]
+pub(crate) unsafe fn pack_rows<S: Lanes, const NV: usize>(
+    s: S,
+    x: Rows,
+    first: usize,
+    n: usize,
+    width: usize,
+    scale: f32,
+    to: *mut f32,
+) {
+    let w = S::WIDTH;
+    let tile = NV * w;
+    for v in 0..NV {
+        let mut c = 0;
+        // SAFETY: whole blocks where the rows exist, single elements elsewhere.
+        unsafe {
+            if (v + 1) * w <= n {
+                let src = x.ptr.add((first + v * w) * x.stride);
+                while c + w <= width {
+                    s.transpose(src.add(c), x.stride, to.add(c * tile + v * w), tile);
+                    c += w;
+                }
+            }
+            while c < width {
+                for r in v * w..(v + 1) * w {
+                    let x = if r < n {
+                        *x.ptr.add((first + r) * x.stride + c)
+                    } else {
+                        0.0
+                    };
+                    *to.add(c * tile + r) = x;
+                }
+                c += 1;
+            }
+        }
+    }
+    let factor = s.splat(scale);
+    for i in 0..width * NV {
+        // SAFETY: inside the tile just written.
+        unsafe {
+            let at = to.add(i * w);
+            s.store(at, s.mul(s.load(at), factor));
+        }
+    }
+}
+
+/// Divides by the sums, transposes back, and gives the log-sum-exp.
+///
+/// # Safety
+/// `ot` holds the tile and `to` has `rows` rows.
+#[inline(always)]
+pub(super) unsafe fn write_out<S: Lanes, const NV: usize>(
+    s: S,
+    width: usize,
+    rows: usize,
+    m: &[S::V; NV],
+    l: &[S::V; NV],
+    ot: *mut f32,
+    to: &mut TileOut,
+) {
+    let w = S::WIDTH;
+    let tile = NV * w;
+    let zero = s.splat(0.0);
+    let mut sums = [0.0_f32; TILE_MAX];
+    // SAFETY: all inside the tile or the `rows` rows of the output.
+    unsafe {
+        for v in 0..NV {
+            s.store(sums.as_mut_ptr().add(v * w), l[v]);
+            s.store(to.max.as_mut_ptr().add(v * w), m[v]);
+            // A sum of 0 means that the row saw nothing (the largest weight of any other row is 1).
+            let empty = s.le(l[v], zero);
+            for c in 0..width {
+                let at = ot.add(c * tile + v * w);
+                // Adding 0 turns -0, which an underflow can leave behind, into 0: only there could a block of zero weights
+                // make a difference.
+                let sum = s.add(s.load(at), zero);
+                s.store(at, s.select(empty, zero, s.div(sum, l[v])));
+            }
+        }
+        for v in 0..NV {
+            let mut c = 0;
+            if (v + 1) * w <= rows {
+                let dst = to.out.add(v * w * to.out_stride);
+                while c + w <= width {
+                    s.transpose(ot.add(c * tile + v * w), tile, dst.add(c), to.out_stride);
+                    c += w;
+                }
+            }
+            while c < width {
+                for r in v * w..((v + 1) * w).min(rows) {
+                    *to.out.add(r * to.out_stride + c) = *ot.add(c * tile + r);
+                }
+                c += 1;
+            }
+        }
+        for r in 0..rows {
+            let (max, sum) = (f64::from(to.max[r]), f64::from(sums[r]));
+            *to.lse.add(r) = if sum <= 0.0 {
+                f32::NEG_INFINITY
+            } else {
+                (max + sum.ln() - LIFT_LN) as f32
+            };
+        }
+    }
+}
