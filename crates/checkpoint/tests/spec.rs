@@ -198,6 +198,46 @@ fn example_is_well_formed() {
     );
 }
 
+/// The format's documentation is itself a valid file, and what it shows as defaults are the defaults.
+#[test]
+fn documented_example_is_valid() {
+    let source = include_str!("../src/spec/mod.rs");
+    let block = source
+        .split("//! ```")
+        .nth(1)
+        .unwrap()
+        .strip_prefix("toml\n")
+        .unwrap();
+    let text: String = block
+        .lines()
+        .map(|l| l.trim_start_matches("//!").trim_start().to_owned() + "\n")
+        .collect();
+    let documented = spec::parse(text.as_bytes(), Path::new("doc.toml")).unwrap();
+    // Without the tables and keys of which every value shown is a default, it is the same model.
+    let tables = ["embedding", "norm", "block", "attention", "mlp", "head"];
+    let of_defaults = |section: &&str| tables.contains(&section.split(']').next().unwrap());
+    let kept: Vec<&str> = text.split("\n[").filter(|s| !of_defaults(s)).collect();
+    assert_eq!(kept.len() + tables.len(), text.split("\n[").count());
+    let keys = [
+        "kv_heads =",
+        "head_width =",
+        "form =",
+        "bias_before_scale =",
+        "remedy =",
+    ];
+    let joined = kept.join("\n[");
+    let lines = joined
+        .lines()
+        .filter(|l| !keys.iter().any(|k| l.trim_start().starts_with(k)));
+    let short: String = lines.map(|l| l.to_owned() + "\n").collect();
+    assert_eq!(
+        spec::parse(short.as_bytes(), Path::new("short.toml"))
+            .unwrap()
+            .model,
+        documented.model
+    );
+}
+
 const BLOOM_SPEC: &str = r#"
 snellen_spec = 1
 name = "bloom by hand"

@@ -22,7 +22,7 @@
 //! # bias_max = 8.0                  # mpt only
 //! # slopes = [0.5, 0.25]            # list only, one a head
 //! form = "relative"                 # default; or "key-position": how the model's own code stores the bias
-//! key_origin = "zero"               # key-position only: where the bias is 0: zero | length-end | one
+//! # key_origin = "zero"             # key-position only: where the bias is 0: zero | length-end | one
 //! bias_before_scale = false         # true: (q.k + bias) * scale, as Falcon does
 //! remedy = "none"                   # as on the command line: "clamp=-20", "log", "cap=30+log", ...
 //!
@@ -62,8 +62,16 @@
 //! [tensors]                         # a name, or { name = "...", transposed = true } for matrices stored [in, out]
 //! embedding = "wte.weight"
 //! norm1_weight = "h.{layer}.ln_1.weight"
+//! norm1_bias = "h.{layer}.ln_1.bias"
 //! # Query, key and value: three tensors (query_weight, key_weight, value_weight), or one:
 //! qkv_weight = { name = "h.{layer}.attn.c_attn.weight", layout = "q;k;v" }   # or "per-head": [heads, 3, head_width]
+//! output_weight = { name = "h.{layer}.attn.c_proj.weight", transposed = true }
+//! norm2_weight = "h.{layer}.ln_2.weight"
+//! norm2_bias = "h.{layer}.ln_2.bias"
+//! up_weight = "h.{layer}.mlp.c_fc.weight"
+//! down_weight = "h.{layer}.mlp.c_proj.weight"
+//! final_norm_weight = "ln_f.weight"
+//! final_norm_bias = "ln_f.bias"
 //!
 //! [tokenizer]
 //! file = "tokenizer.json"           # or a minbpe model file
