@@ -136,7 +136,7 @@ fn every_plan_remedy_criterion_and_mask() {
     every_plan(|plan, name| {
         for bias in &remedies {
             for criterion in CRITERIA {
-                for (length, causal) in [(97, true), (61, false)] {
+                for (length, causal) in [(71, true), (45, false)] {
                     let input = HorizonInput {
                         slopes: &slopes,
                         scale_before: 0.3,
