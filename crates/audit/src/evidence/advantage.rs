@@ -212,7 +212,7 @@ fn split(chunk: &Chunk, range: &std::ops::Range<usize>) -> [std::ops::Range<usiz
 mod tests {
     use super::*;
     use crate::evidence::distance::Offsets;
-    use crate::evidence::row::{assemble, cut};
+    use crate::evidence::row::{assemble, cut, valid_runs};
 
     #[test]
     fn advantages_match_a_plain_double_loop() {
@@ -226,7 +226,7 @@ mod tests {
             for i in 0..n {
                 let end = if causal { i + 1 } else { n };
                 let raw: Vec<f32> = (0..end).map(|j| score(i, j)).collect();
-                let pairs = cut(i, &raw, end, &[0..n], 64, &mut chunks);
+                let pairs = cut(i, &raw, end, &valid_runs(n, None), 64, &mut chunks);
                 advantage.row(&assemble(offsets, i, &raw, &chunks, pairs));
                 let best = (0..end)
                     .filter(|&j| i.abs_diff(j) < 20)
@@ -265,7 +265,7 @@ mod tests {
     fn one_token_has_no_advantage() {
         let mut advantage = Advantage::new(1);
         let mut chunks = Vec::new();
-        let pairs = cut(0, &[3.0], 1, &[0..1], 64, &mut chunks);
+        let pairs = cut(0, &[3.0], 1, &valid_runs(1, None), 64, &mut chunks);
         advantage.row(&assemble(Offsets::new(1, true), 0, &[3.0], &chunks, pairs));
         let found = advantage.finish(0, 0.5, &BiasFunction::linear());
         assert_eq!(found.largest_over_diagonal, None);

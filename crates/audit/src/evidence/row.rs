@@ -60,7 +60,7 @@ impl Row<'_> {
 /// Runs of keys that are not padding, ascending.
 pub(crate) fn valid_runs(n_keys: usize, key_valid: Option<&[bool]>) -> Vec<Range<usize>> {
     let Some(valid) = key_valid else {
-        return vec![0..n_keys];
+        return std::iter::once(0..n_keys).collect();
     };
     let mut runs: Vec<Range<usize>> = Vec::new();
     for key in (0..n_keys).filter(|&key| valid[key]) {

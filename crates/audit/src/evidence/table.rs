@@ -405,7 +405,7 @@ fn has_monotone_shape(bias: &BiasFunction) -> bool {
 mod tests {
     use super::*;
     use crate::evidence::distance::Offsets;
-    use crate::evidence::row::{assemble, cut};
+    use crate::evidence::row::{assemble, cut, valid_runs};
     use numerics::{Family, SoftCap};
 
     #[test]
@@ -486,7 +486,7 @@ mod tests {
                             .map(|_| capped(f64::from(random())) as f32)
                             .collect();
                         let mut chunks = Vec::new();
-                        let pairs = cut(query, &raw, end, &[0..n], CHUNK, &mut chunks);
+                        let pairs = cut(query, &raw, end, &valid_runs(n, None), CHUNK, &mut chunks);
                         let row = assemble(Offsets::new(n, causal), query, &raw, &chunks, pairs);
                         let mut bounds = Vec::new();
                         if table.is_wide() {

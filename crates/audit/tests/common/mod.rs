@@ -15,29 +15,29 @@ use numerics::{BiasFunction, Family, PrecisionPlan};
 use snellen_audit::evidence::{Evidence, EvidenceCollector, EvidenceOptions};
 
 /// Channels of a head; the attention scale is `1 / sqrt(WIDTH)`, a power of two, so that raw scores are recovered exactly.
-pub const WIDTH: usize = 16;
+pub(crate) const WIDTH: usize = 16;
 
 /// Everything one head saw, padding removed.
 #[derive(Debug)]
-pub struct Head {
-    pub index: usize,
-    pub slope: f64,
+pub(crate) struct Head {
+    pub(crate) index: usize,
+    pub(crate) slope: f64,
     /// Scaled `q.k` of each row.
-    pub rows: Vec<Vec<f32>>,
+    pub(crate) rows: Vec<Vec<f32>>,
     /// Scores with bias of each row, as the f32 softmax saw them.
-    pub scores: Vec<Vec<f64>>,
+    pub(crate) scores: Vec<Vec<f64>>,
 }
 
 #[derive(Debug)]
-pub struct Recording {
-    pub heads: Vec<Head>,
-    pub scale: f32,
-    pub bias: BiasFunction,
-    pub causal: bool,
+pub(crate) struct Recording {
+    pub(crate) heads: Vec<Head>,
+    pub(crate) scale: f32,
+    pub(crate) bias: BiasFunction,
+    pub(crate) causal: bool,
 }
 
 /// A specification of which only the attention matters.
-pub fn spec(family: Family, slopes: &[f64]) -> ModelSpec {
+pub(crate) fn spec(family: Family, slopes: &[f64]) -> ModelSpec {
     let norm = NormSpec {
         kind: NormKind::LayerNorm,
         eps: 1e-5,
@@ -89,7 +89,7 @@ pub fn spec(family: Family, slopes: &[f64]) -> ModelSpec {
 }
 
 /// A deterministic normal variate generator (sum of uniforms).
-pub fn random(seed: u64) -> impl FnMut() -> f32 {
+pub(crate) fn random(seed: u64) -> impl FnMut() -> f32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     move || {
         let mut sum = 0.0;
@@ -104,7 +104,7 @@ pub fn random(seed: u64) -> impl FnMut() -> f32 {
 }
 
 /// One call on random queries and keys whose scaled scores have the standard deviation `spread`.
-pub fn record(
+pub(crate) fn record(
     family: Family,
     slopes: &[f64],
     n: usize,
@@ -159,7 +159,7 @@ pub fn record(
 }
 
 /// The same sequence read `chunk` tokens at a time.
-pub fn record_in_chunks(
+pub(crate) fn record_in_chunks(
     family: Family,
     slopes: &[f64],
     n: usize,
@@ -191,7 +191,12 @@ pub fn record_in_chunks(
     collector.finish()
 }
 
-pub fn queries_and_keys(n_heads: usize, n: usize, spread: f32, seed: u64) -> (Vec<f32>, Vec<f32>) {
+pub(crate) fn queries_and_keys(
+    n_heads: usize,
+    n: usize,
+    spread: f32,
+    seed: u64,
+) -> (Vec<f32>, Vec<f32>) {
     let mut random = random(seed);
     let count = n * n_heads * WIDTH;
     // Scores q.k / sqrt(width) of independent standard normals have deviation 1.
@@ -201,7 +206,7 @@ pub fn queries_and_keys(n_heads: usize, n: usize, spread: f32, seed: u64) -> (Ve
 }
 
 /// Attention of queries `start..end` over keys `0..end`.
-pub fn run(
+pub(crate) fn run(
     spec: &ModelSpec,
     q: &[f32],
     k: &[f32],
