@@ -3,9 +3,9 @@
 use super::{AuditContext, CheckDoc, CheckResult, RemedyKind};
 use crate::finding::{Finding, Severity};
 
-/// Relative error of a slope from which it is reported: `2^-12`, half a step of f16 just above a power of two. Rounding to
-/// f32 or tf32-free paths stays below `2^-24`.
-const RELATIVE_ERROR: f64 = 1.0 / 4096.0;
+/// Relative error of a slope from which it is reported: `2^-16`. Rounding to f32 stays far below (`2^-24`), and rounding a
+/// slope that is not a power of two to 16 bits lies above it but for lucky ones.
+const RELATIVE_ERROR: f64 = 1.0 / 65536.0;
 
 pub(super) const DOC: CheckDoc = CheckDoc {
     code: "SN007",
@@ -13,7 +13,7 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     summary: "A plan stores the slopes in a format that cannot hold them.",
     measures: "Relative error of each head's slope after rounding to the plan's slope format.",
     why_it_matters: "The error multiplies the distance: 0.3 % of a slope of 0.7 is 4 nats at 2048 tokens. Runtimes that keep f32 slopes at prefill and 16-bit ones at decode compute two different models.",
-    threshold: "A relative error of 2^-12 or more. Powers of two are exact in every format; head counts that are not powers of two and bias maxima other than 8 have others.",
+    threshold: "A relative error of 2^-16 or more, which no rounding to f32 reaches. Powers of two are exact in every format; head counts that are not powers of two and bias maxima other than 8 have others.",
     false_alarms: "A model trained with its slopes in that format (Jais, BTLM) expects exactly these values: then the plan is right and an f32 runtime is off.",
     remedies: &[(
         RemedyKind::Exact,

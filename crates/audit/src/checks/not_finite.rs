@@ -9,7 +9,7 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     summary: "Rows of attention scores were NaN or infinite and were left out of the evidence.",
     measures: "Query rows of the head, in this tool's f32 forward pass, whose largest score or sum is not a finite number.",
     why_it_matters: "Everything else said about the head rests on the remaining rows, and the model's output is NaN wherever such a row is used.",
-    threshold: "One row.",
+    threshold: "An error from the first such row on.",
     false_alarms: "None known: the f32 forward pass has no reason to overflow on healthy weights.",
     remedies: &[(
         RemedyKind::Exact,
