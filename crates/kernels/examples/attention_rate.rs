@@ -1,6 +1,6 @@
 //! Prints what the attention kernels cost, beside the matrix-product rate of the same process.
 //!
-//! `cargo run --release -p snellen-kernels --example attention_rate -- [THREADS [LENGTH...]]`
+//! `cargo run --release -p snellen-kernels --example attention_rate -- [THREADS [LENGTH...]] [NAME]`, NAME a part of the name of the lines wanted
 //!
 //! 16 causal heads of width 64 with press slopes. Every time is in CPU milliseconds of all threads together, the median of several
 //! runs, because on a shared machine the wall clock says little; `busiest` is the share of the thread that worked most, so that
@@ -135,10 +135,9 @@ struct Line {
 }
 
 fn main() {
-    let args: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|a| a.parse().ok())
-        .collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let filter = args.iter().find(|a| a.parse::<usize>().is_err());
+    let args: Vec<usize> = args.iter().filter_map(|a| a.parse().ok()).collect();
     let threads = args.first().copied().unwrap_or(1);
     let lengths = if args.len() > 1 {
         args[1..].to_vec()
@@ -185,7 +184,7 @@ fn main() {
         let mut lse = vec![0.0; n * HEADS];
         let operations = (HEADS * n * (n + 1) / 2 * 4 * WIDTH) as f64;
         let watch = |all_scores| Some(Nothing { all_scores });
-        let lines = [
+        let mut lines = vec![
             Line {
                 name: "forward, no skipping",
                 skip: false,
@@ -207,6 +206,7 @@ fn main() {
                 observer: watch(false),
             },
         ];
+        lines.retain(|line| filter.is_none_or(|f| line.name.contains(f.as_str())));
         let runs = if n > 16384 {
             1
         } else if n > 4096 {

@@ -62,11 +62,7 @@ fn split<S: Lanes>(s: S, t: S::V, factor: f32) -> (S::V, S::V) {
 #[inline(always)]
 pub(crate) fn exp_lifted<S: Lanes>(s: S, t: S::V, factor: f32) -> S::V {
     let (p, n) = split(s, t, factor);
-    s.select(
-        s.le(t, s.splat(ZERO_AT)),
-        s.splat(0.0),
-        s.scale_normal(p, n),
-    )
+    s.scale_above(p, n, t, s.splat(ZERO_AT))
 }
 
 /// `exp(x)` for any x.

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use crate::input::{AttentionInput, AttentionShape, HeadBias};
+use crate::bias::BiasTables;
+use crate::input::{AttentionInput, AttentionShape};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::observer::{AttentionObserver, ScoreRows};
-use crate::pack::{Packs, difference_table, rows_of};
-use crate::skip::{AttentionStats, BiasBounds, Bounds};
-use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileBias, TileOut, tile};
+use crate::pack::{Packs, rows_of};
+use crate::skip::{AttentionStats, Bounds};
+use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, tile};
 
 /// Query rows of one task when nobody watches: enough tiles to share the bias table and the working memory.
 const TASK_ROWS: usize = 8 * TILE_MAX;
@@ -116,7 +117,13 @@ pub(crate) fn attention_on(
         },
     };
     let (blocks, blocks_skipped) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_task(s.n_heads * tasks_per_head, |task| {
+    let stride = strip_stride(s.n_keys);
+    let workspace = || Workspace {
+        scratch: Scratch::new(s.head_width),
+        bias: BiasTables::default(),
+        strip: observer.map(|_| Buffer::new(TILE_MAX * stride)),
+    };
+    each_task(s.n_heads * tasks_per_head, workspace, |work, task| {
         // Long rows first, so that the last tasks are short ones.
         let (head, part) = (
             task / tasks_per_head,
@@ -124,7 +131,7 @@ pub(crate) fn attention_on(
         );
         let first = part * rows_per_task;
         let end = (first + rows_per_task).min(s.n_queries);
-        let stats = call.run(head, first, end, observer);
+        let stats = call.run(work, head, first, end, observer);
         blocks.fetch_add(stats.blocks, Ordering::Relaxed);
         blocks_skipped.fetch_add(stats.blocks_skipped, Ordering::Relaxed);
     });
@@ -135,19 +142,24 @@ pub(crate) fn attention_on(
 }
 
 /// Runs tasks `0 .. n` on the current pool, each thread taking the next one as it becomes free: skipping makes their costs
-/// differ tenfold, so no fixed split balances them.
-pub(crate) fn each_task(n: usize, run: impl Fn(usize) + Sync) {
+/// differ tenfold, so no fixed split balances them. `workspace` makes what a thread reuses.
+pub(crate) fn each_task<W>(
+    n: usize,
+    workspace: impl Fn() -> W + Sync,
+    run: impl Fn(&mut W, usize) + Sync,
+) {
     let next = AtomicUsize::new(0);
     (0..rayon::current_num_threads().min(n))
         .into_par_iter()
         .with_max_len(1)
         .for_each(|_| {
+            let mut work = workspace();
             loop {
                 let task = next.fetch_add(1, Ordering::Relaxed);
                 if task >= n {
                     break;
                 }
-                run(task);
+                run(&mut work, task);
             }
         });
 }
@@ -185,6 +197,14 @@ unsafe impl Send for Out {}
 // SAFETY: as above.
 unsafe impl Sync for Out {}
 
+/// What a thread reuses from task to task.
+struct Workspace {
+    scratch: Scratch,
+    bias: BiasTables,
+    /// Raw scores of a tile, for an observer.
+    strip: Option<Buffer>,
+}
+
 struct Call<'a> {
     isa: Isa,
     input: &'a AttentionInput<'a>,
@@ -197,6 +217,7 @@ impl Call<'_> {
     /// Rows `first .. end` of one head.
     fn run(
         &self,
+        work: &mut Workspace,
         head: usize,
         first: usize,
         end: usize,
@@ -207,10 +228,7 @@ impl Call<'_> {
         let packed = self.packs.take(input, kv_head);
         let (k, v) = packed.rows(input, kv_head);
         let bias = input.bias.head(head, s.n_heads);
-        let table = difference_table(&s, bias, first, end);
-        let zero = table.as_ref().map_or(0, |(_, zero)| *zero);
-        let back = s.query_offset + end.max(first + 1) - 1;
-        let bias_bounds = self.skip.then(|| BiasBounds::new(&s, bias, zero, back));
+        work.bias.fill(&s, bias, first, end, self.skip);
         let task = HeadTask {
             q: rows_of(&input.q, head),
             k,
@@ -221,26 +239,20 @@ impl Call<'_> {
             causal: s.causal,
             scale: s.scale,
             soft_cap: s.soft_cap,
-            bias: match (&table, bias) {
-                (Some((table, zero)), _) => TileBias::ByDifference { table, zero: *zero },
-                (None, HeadBias::ByKey(values)) => TileBias::ByKey(values),
-                (None, _) => TileBias::None,
-            },
+            bias: work.bias.tile_bias(bias),
             key_valid: input.key_valid,
-            bounds: match (packed.norms(), &bias_bounds) {
-                (Some(norms), Some(bias)) => Some(Bounds {
-                    norms,
-                    bias,
-                    // What an observer was not shown has to be the oldest part of a row.
-                    holes: observer.is_none(),
-                }),
-                _ => None,
-            },
+            bounds: packed.norms().map(|norms| Bounds {
+                norms,
+                bias: work.bias.bounds(bias),
+                // What an observer was not shown has to be the oldest part of a row.
+                holes: observer.is_none(),
+            }),
         };
         let mut stats = AttentionStats::default();
-        let mut scratch = Scratch::new(s.head_width);
         let stride = strip_stride(s.n_keys);
-        let mut watch = observer.map(|o| (o, o.begin(head), Buffer::new(TILE_MAX * stride)));
+        let mut watch = observer
+            .zip(work.strip.as_mut())
+            .map(|(o, buffer)| (o, o.begin(head), buffer));
         let row = s.n_heads * s.head_width;
         let step = tile_rows(self.isa);
         for at in (first..end).step_by(step) {
@@ -261,7 +273,7 @@ impl Call<'_> {
                 ptr: buffer.as_mut_ptr(),
                 stride,
             });
-            run_tile(self.isa, &task, at, rows, &mut scratch, strip, &mut to);
+            run_tile(self.isa, &task, at, rows, &mut work.scratch, strip, &mut to);
             stats += to.stats;
             if let Some((_, sink, buffer)) = &mut watch {
                 // SAFETY: just written by this task, which is the only one to touch it.
@@ -284,8 +296,7 @@ impl Call<'_> {
         if let Some((observer, sink, _)) = watch {
             observer.finish(head, sink);
         }
-        drop(packed);
-        self.packs.release(kv_head);
+        self.packs.release(kv_head, packed);
         stats
     }
 }

@@ -28,6 +28,7 @@ extern crate self as snellen_kernels;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+mod bias;
 pub mod emulated;
 pub mod exp;
 mod forward;

@@ -1,11 +1,15 @@
-//! Keys, values and bias of one head, laid out for the kernel.
+//! Keys and values of one head, laid out for the kernel.
+#![allow(
+    unsafe_code,
+    reason = "vector loads and stores; each block states why it is sound"
+)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::input::{AttentionInput, AttentionShape, HeadBias, Heads};
-use crate::lanes::Isa;
-use crate::skip::KeyNorms;
+use crate::input::{AttentionInput, Heads};
+use crate::lanes::{Isa, Lanes, dispatch};
+use crate::skip::{KeyNorms, block_norm};
 use crate::tile::{KEY_BLOCK, Rows, TILE_MAX};
 
 /// Where the rows of one head are.
@@ -21,50 +25,29 @@ pub(crate) fn rows_of(heads: &Heads<'_>, head: usize) -> Rows {
     }
 }
 
-/// Bias by distance unrolled to a table by signed difference query - key, so that the kernel reads one vector per key
-/// whatever the sign. Covers rows `first .. end`, rounded up to whole tiles, against all keys they can touch. Entries that
-/// only hidden pairs and lanes without a row read are 0.
-pub(crate) fn difference_table(
-    s: &AttentionShape,
-    bias: HeadBias<'_>,
-    first: usize,
-    end: usize,
-) -> Option<(Vec<f32>, usize)> {
-    let HeadBias::ByDistance(values) = bias else {
-        return None;
-    };
-    // Queries reach `n_keys` or one tile ahead of themselves, and back to key 0.
-    let zero = if s.causal {
-        2 * TILE_MAX + KEY_BLOCK
-    } else {
-        s.n_keys + TILE_MAX
-    };
-    let back = s.query_offset + end.max(first + 1) - 1;
-    let mut table = vec![0.0; zero + back + 1 + 2 * TILE_MAX];
-    for (distance, &b) in values.iter().enumerate().take(back + 1) {
-        table[zero + distance] = b;
-    }
-    if !s.causal {
-        for (distance, &b) in values.iter().enumerate().take(s.n_keys).skip(1) {
-            table[zero - distance] = b;
-        }
-    }
-    Some((table, zero))
-}
-
-/// What the tasks of one key head share.
+/// What the tasks of one key head share: contiguous keys and values where the input's are not (or are padded), and the
+/// norms of the keys where blocks may be skipped.
+///
+/// Contiguous, because rows a power of two apart fall into the same few cache sets; padding zeroed, because 0 times a NaN in
+/// padding would be NaN.
 pub(crate) struct HeadKeys {
-    packed: Option<Packed>,
+    /// Empty if not copied.
+    k: Vec<f32>,
+    v: Vec<f32>,
     norms: Option<KeyNorms>,
 }
 
 impl HeadKeys {
     /// Keys and values.
     pub(crate) fn rows(&self, input: &AttentionInput<'_>, kv_head: usize) -> (Rows, Rows) {
-        match &self.packed {
-            Some(packed) => packed.rows(input.shape.head_width),
-            None => (rows_of(&input.k, kv_head), rows_of(&input.v, kv_head)),
+        if self.k.is_empty() {
+            return (rows_of(&input.k, kv_head), rows_of(&input.v, kv_head));
         }
+        let rows = |data: &[f32]| Rows {
+            ptr: data.as_ptr(),
+            stride: input.shape.head_width,
+        };
+        (rows(&self.k), rows(&self.v))
     }
 
     /// Norms of the keys, where blocks may be skipped.
@@ -73,41 +56,58 @@ impl HeadKeys {
     }
 }
 
-/// Keys and values of one head in contiguous rows, padding zeroed.
-///
-/// Contiguous, because rows a power of two apart fall into the same few cache sets; zeroed, because 0 times a NaN in
-/// padding would be NaN.
-struct Packed {
-    k: Vec<f32>,
-    v: Vec<f32>,
+/// Where one head is copied from and to.
+struct Copy<'a> {
+    from: [Rows; 2],
+    to: [*mut f32; 2],
+    n_keys: usize,
+    width: usize,
+    key_valid: Option<&'a [bool]>,
+    /// Norms of the blocks, if wanted.
+    norms: &'a mut [f32],
 }
 
-impl Packed {
-    fn new(input: &AttentionInput<'_>, kv_head: usize) -> Self {
-        let (n, width) = (input.shape.n_keys, input.shape.head_width);
-        let pack = |heads: &Heads<'_>| {
-            let mut to = Vec::with_capacity(n * width);
-            for key in 0..n {
-                if input.key_valid.is_none_or(|valid| valid[key]) {
-                    to.extend_from_slice(heads.row(key, kv_head, width));
-                } else {
-                    to.resize(to.len() + width, 0.0);
-                }
-            }
-            to
-        };
-        Self {
-            k: pack(&input.k),
-            v: pack(&input.v),
-        }
-    }
+/// Rows asked for ahead of the copy: their distance in memory is too large for the processor to guess.
+const AHEAD: usize = 16;
 
-    fn rows(&self, width: usize) -> (Rows, Rows) {
-        let rows = |data: &[f32]| Rows {
-            ptr: data.as_ptr(),
-            stride: width,
-        };
-        (rows(&self.k), rows(&self.v))
+/// Copies the head block by block, and takes the norms of a block while it is in the cache.
+#[inline(always)]
+fn prepare<S: Lanes>(s: S, copy: &mut Copy<'_>) {
+    let (w, width) = (S::WIDTH, copy.width);
+    for block in 0..copy.n_keys.div_ceil(KEY_BLOCK) {
+        let keys = block * KEY_BLOCK..((block + 1) * KEY_BLOCK).min(copy.n_keys);
+        let mut source = copy.from;
+        if !copy.to[0].is_null() {
+            for (x, source) in source.iter_mut().enumerate() {
+                for key in keys.clone() {
+                    let visible = copy.key_valid.is_none_or(|valid| valid[key]);
+                    // SAFETY: row `key` exists in both; a prefetch never faults.
+                    unsafe {
+                        let from = copy.from[x].ptr.add(key * copy.from[x].stride);
+                        let to = copy.to[x].add(key * width);
+                        let ahead = from.wrapping_add(AHEAD * copy.from[x].stride);
+                        let mut c = 0;
+                        while visible && c + w <= width {
+                            s.prefetch(ahead.wrapping_add(c));
+                            s.store(to.add(c), s.load(from.add(c)));
+                            c += w;
+                        }
+                        while c < width {
+                            *to.add(c) = if visible { *from.add(c) } else { 0.0 };
+                            c += 1;
+                        }
+                    }
+                }
+                *source = Rows {
+                    ptr: copy.to[x],
+                    stride: width,
+                };
+            }
+        }
+        if let Some(norm) = copy.norms.get_mut(block) {
+            // SAFETY: the block's rows exist.
+            *norm = unsafe { block_norm(s, source[0], source[1], keys, width) };
+        }
     }
 }
 
@@ -120,6 +120,8 @@ pub(crate) struct Packs {
     norms: bool,
     cells: Vec<Mutex<Option<Arc<HeadKeys>>>>,
     tasks_left: Vec<AtomicUsize>,
+    /// Buffers of finished heads: fresh memory from the system would cost as much as the copy.
+    spare: Mutex<Vec<[Vec<f32>; 2]>>,
 }
 
 impl Packs {
@@ -142,34 +144,63 @@ impl Packs {
             norms,
             cells: (0..s.n_kv_heads).map(|_| Mutex::new(None)).collect(),
             tasks_left: (0..s.n_kv_heads).map(|_| AtomicUsize::new(tasks)).collect(),
+            spare: Mutex::default(),
         }
     }
 
     pub(crate) fn take(&self, input: &AttentionInput<'_>, kv_head: usize) -> Arc<HeadKeys> {
-        let mut cell = self.cells[kv_head]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        cell.get_or_insert_with(|| {
-            let s = &input.shape;
-            let mut keys = HeadKeys {
-                packed: self.copy.then(|| Packed::new(input, kv_head)),
-                norms: None,
-            };
+        let mut cell = lock(&self.cells[kv_head]);
+        cell.get_or_insert_with(|| Arc::new(self.prepare(input, kv_head)))
+            .clone()
+    }
+
+    fn prepare(&self, input: &AttentionInput<'_>, kv_head: usize) -> HeadKeys {
+        let s = &input.shape;
+        let [mut k, mut v] = lock(&self.spare).pop().unwrap_or_default();
+        let mut norms = vec![
+            0.0;
             if self.norms {
-                let (k, v) = keys.rows(input, kv_head);
-                keys.norms = Some(KeyNorms::new(self.isa, k, v, s.n_keys, s.head_width));
+                s.n_keys.div_ceil(KEY_BLOCK)
+            } else {
+                0
             }
-            Arc::new(keys)
-        })
-        .clone()
+        ];
+        if self.copy {
+            k.resize(s.n_keys * s.head_width, 0.0);
+            v.resize(s.n_keys * s.head_width, 0.0);
+        }
+        let to = if self.copy {
+            [k.as_mut_ptr(), v.as_mut_ptr()]
+        } else {
+            [std::ptr::null_mut(); 2]
+        };
+        let copy = &mut Copy {
+            from: [rows_of(&input.k, kv_head), rows_of(&input.v, kv_head)],
+            to,
+            n_keys: s.n_keys,
+            width: s.head_width,
+            key_valid: input.key_valid,
+            norms: &mut norms,
+        };
+        if self.copy || self.norms {
+            dispatch!(self.isa, prepare, (copy: &mut Copy<'_>) = (copy));
+        }
+        let norms = self.norms.then(|| KeyNorms::new(norms));
+        HeadKeys { k, v, norms }
     }
 
     /// Called by each task after its last use.
-    pub(crate) fn release(&self, kv_head: usize) {
+    pub(crate) fn release(&self, kv_head: usize, keys: Arc<HeadKeys>) {
+        drop(keys);
         if self.tasks_left[kv_head].fetch_sub(1, Ordering::AcqRel) == 1 {
-            *self.cells[kv_head]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = None;
+            let last = lock(&self.cells[kv_head]).take();
+            if let Some(HeadKeys { k, v, .. }) = last.and_then(Arc::into_inner) {
+                lock(&self.spare).push([k, v]);
+            }
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

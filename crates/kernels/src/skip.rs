@@ -13,9 +13,11 @@
     reason = "vector loads; each block states why it is sound"
 )]
 
-use crate::input::{AttentionShape, HeadBias};
-use crate::lanes::{Isa, Lanes, dispatch};
-use crate::tile::{KEY_BLOCK, Rows};
+use std::ops::Range;
+
+use crate::bias::BiasBounds;
+use crate::lanes::Lanes;
+use crate::tile::Rows;
 
 /// What attention did, beside its results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,149 +75,76 @@ pub(crate) struct KeyNorms {
 }
 
 impl KeyNorms {
-    /// `k` and `v` are valid for `n_keys` rows of `width`.
-    pub(crate) fn new(isa: Isa, k: Rows, v: Rows, n_keys: usize, width: usize) -> Self {
-        let mut own = vec![0.0; n_keys.div_ceil(KEY_BLOCK)];
-        let to = &mut own;
-        dispatch!(
-            isa,
-            block_norms,
-            (k: Rows, v: Rows, n: usize, width: usize, to: &mut [f32]) = (k, v, n_keys, width, to)
-        );
-        let mut largest = 0.0_f32;
-        let older = own
-            .iter()
-            .map(|&n| {
-                largest = largest.max(n);
-                largest
-            })
-            .collect();
+    /// From the norm of every block.
+    pub(crate) fn new(own: Vec<f32>) -> Self {
+        let older = running_max(own.iter()).collect();
         Self { own, older }
     }
 }
 
-/// Norm bounds of every block, into `own`.
+/// Norm bound of the keys `keys` of one block; infinite if a key or a value is not finite.
+///
+/// # Safety
+/// Those rows of `k` and `v` exist.
 #[inline(always)]
-fn block_norms<S: Lanes>(s: S, k: Rows, v: Rows, n_keys: usize, width: usize, own: &mut [f32]) {
+pub(crate) unsafe fn block_norm<S: Lanes>(
+    s: S,
+    k: Rows,
+    v: Rows,
+    keys: Range<usize>,
+    width: usize,
+) -> f32 {
     let w = S::WIDTH;
     let mut parts = [0.0_f32; 256];
     let mut turned = [0.0_f32; 256];
-    for (block, own) in own.iter_mut().enumerate() {
-        let (from, to) = (block * KEY_BLOCK, ((block + 1) * KEY_BLOCK).min(n_keys));
-        let mut largest = 0.0_f32;
-        for j0 in (from..to).step_by(w) {
-            let n = w.min(to - j0);
-            parts[n * w..].fill(0.0);
-            let mut rests = [0.0_f32; 16];
-            // SAFETY: keys `j0 .. j0 + n` exist; a square of `w * w <= 256` values fits into both arrays.
-            unsafe {
-                for (r, rest) in rests[..n].iter_mut().enumerate() {
-                    let (k, v) = (
-                        k.ptr.add((j0 + r) * k.stride),
-                        v.ptr.add((j0 + r) * v.stride),
-                    );
-                    let mut sum = s.splat(0.0);
-                    let mut c = 0;
-                    while c + w <= width {
-                        let x = s.load(k.add(c));
-                        // 0 times a value is 0, or NaN if the value is not finite.
-                        sum = s.fma(x, x, s.fma(s.load(v.add(c)), s.splat(0.0), sum));
-                        c += w;
-                    }
-                    s.store(parts.as_mut_ptr().add(r * w), sum);
-                    while c < width {
-                        let x = *k.add(c);
-                        *rest += x * x + *v.add(c) * 0.0;
-                        c += 1;
-                    }
+    let mut largest = 0.0_f32;
+    for j0 in keys.clone().step_by(w) {
+        let n = w.min(keys.end - j0);
+        parts[n * w..].fill(0.0);
+        let mut rests = [0.0_f32; 16];
+        // SAFETY: keys `j0 .. j0 + n` exist; a square of `w * w <= 256` values fits into both arrays.
+        unsafe {
+            for (r, rest) in rests[..n].iter_mut().enumerate() {
+                let (k, v) = (
+                    k.ptr.add((j0 + r) * k.stride),
+                    v.ptr.add((j0 + r) * v.stride),
+                );
+                let mut sum = s.splat(0.0);
+                let mut c = 0;
+                while c + w <= width {
+                    let x = s.load(k.add(c));
+                    // 0 times a value is 0, or NaN if the value is not finite.
+                    sum = s.fma(x, x, s.fma(s.load(v.add(c)), s.splat(0.0), sum));
+                    c += w;
                 }
-                s.transpose(parts.as_ptr(), w, turned.as_mut_ptr(), w);
-                let mut sum = s.load(rests.as_ptr());
-                for r in 0..w {
-                    sum = s.add(sum, s.load(turned.as_ptr().add(r * w)));
+                s.store(parts.as_mut_ptr().add(r * w), sum);
+                while c < width {
+                    let x = *k.add(c);
+                    *rest += x * x + *v.add(c) * 0.0;
+                    c += 1;
                 }
-                s.store(rests.as_mut_ptr(), sum);
             }
-            for &sum in &rests[..w] {
-                // A comparison that NaN fails.
-                largest = if sum <= f32::MAX {
-                    largest.max(sum)
-                } else {
-                    f32::INFINITY
-                };
+            s.transpose(parts.as_ptr(), w, turned.as_mut_ptr(), w);
+            let mut sum = s.load(rests.as_ptr());
+            for r in 0..w {
+                sum = s.add(sum, s.load(turned.as_ptr().add(r * w)));
             }
+            s.store(rests.as_mut_ptr(), sum);
         }
-        *own = norm_bound(largest, width);
-    }
-}
-
-/// Upper bounds on the bias of one head.
-#[derive(Debug)]
-pub(crate) enum BiasBounds {
-    None,
-    /// Largest bias of a block of keys, and of that block and all older ones.
-    ByKey {
-        own: Vec<f32>,
-        older: Vec<f32>,
-    },
-    /// Indexed like the difference table: the largest bias at this difference query - key or a larger one (`behind`, for
-    /// differences >= 0), or at this difference or a smaller one (`ahead`, for those < 0; empty in causal calls).
-    ByDifference {
-        behind: Vec<f32>,
-        ahead: Vec<f32>,
-    },
-}
-
-impl BiasBounds {
-    /// Bounds for queries up to key index `back`. `zero` is the table index of difference 0.
-    pub(crate) fn new(
-        shape: &AttentionShape,
-        bias: HeadBias<'_>,
-        zero: usize,
-        back: usize,
-    ) -> Self {
-        match bias {
-            HeadBias::None => Self::None,
-            HeadBias::ByKey(values) => {
-                let own: Vec<f32> = values
-                    .chunks(KEY_BLOCK)
-                    .map(|block| {
-                        running_max(block.iter())
-                            .last()
-                            .unwrap_or(f32::NEG_INFINITY)
-                    })
-                    .collect();
-                let older = running_max(own.iter()).collect();
-                Self::ByKey { own, older }
-            }
-            HeadBias::ByDistance(values) => {
-                let n = values.len().min(back + 1);
-                // Beyond the largest difference there are only lanes without a row.
-                let mut behind = vec![f32::NEG_INFINITY; zero + n + 4 * crate::tile::TILE_MAX];
-                for (to, max) in behind[zero..zero + n]
-                    .iter_mut()
-                    .rev()
-                    .zip(running_max(values[..n].iter().rev()))
-                {
-                    *to = max;
-                }
-                let mut ahead = vec![];
-                if !shape.causal {
-                    let far = values.get(1..zero.min(values.len())).unwrap_or_default();
-                    ahead = vec![f32::NEG_INFINITY; zero + crate::tile::TILE_MAX];
-                    let to = &mut ahead[zero - far.len()..zero];
-                    for (to, max) in to.iter_mut().zip(running_max(far.iter().rev())) {
-                        *to = max;
-                    }
-                }
-                Self::ByDifference { behind, ahead }
-            }
+        for &sum in &rests[..w] {
+            // A comparison that NaN fails.
+            largest = if sum <= f32::MAX {
+                largest.max(sum)
+            } else {
+                f32::INFINITY
+            };
         }
     }
+    norm_bound(largest, width)
 }
 
 /// Running maxima, NaN taken as infinite: nothing is below it.
-fn running_max<'a>(values: impl Iterator<Item = &'a f32>) -> impl Iterator<Item = f32> {
+pub(crate) fn running_max<'a>(values: impl Iterator<Item = &'a f32>) -> impl Iterator<Item = f32> {
     let mut max = f32::NEG_INFINITY;
     values.map(move |&x| {
         max = max.max(if x.is_nan() { f32::INFINITY } else { x });
@@ -227,7 +156,7 @@ fn running_max<'a>(values: impl Iterator<Item = &'a f32>) -> impl Iterator<Item 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
     pub(crate) norms: &'a KeyNorms,
-    pub(crate) bias: &'a BiasBounds,
+    pub(crate) bias: BiasBounds<'a>,
     /// Blocks in the middle may be left out, not only all blocks from one on.
     pub(crate) holes: bool,
 }
@@ -235,6 +164,30 @@ pub(crate) struct Bounds<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::{Isa, dispatch};
+    use crate::tile::KEY_BLOCK;
+
+    /// Norms of rows `[n, width]`.
+    fn norms(isa: Isa, k: &[f32], v: &[f32], width: usize) -> KeyNorms {
+        #[inline(always)]
+        fn all<S: Lanes>(s: S, k: &[f32], v: &[f32], width: usize, to: &mut Vec<f32>) {
+            let n = k.len() / width;
+            let rows = |x: &[f32]| Rows {
+                ptr: x.as_ptr(),
+                stride: width,
+            };
+            for from in (0..n).step_by(KEY_BLOCK) {
+                // SAFETY: both slices have `n` rows.
+                to.push(unsafe {
+                    block_norm(s, rows(k), rows(v), from..(from + KEY_BLOCK).min(n), width)
+                });
+            }
+        }
+        let mut own = vec![];
+        let to = &mut own;
+        dispatch!(isa, all, (k: &[f32], v: &[f32], width: usize, to: &mut Vec<f32>) = (k, v, width, to));
+        KeyNorms::new(own)
+    }
 
     #[test]
     fn lost_is_four_smallest_halves() {
@@ -250,11 +203,7 @@ mod tests {
                     let n = 130;
                     let mut random = crate::common::Random::new(width as u64);
                     let (k, v) = (random.vec(n * width, size), vec![1.0; n * width]);
-                    let rows = |x: &[f32]| Rows {
-                        ptr: x.as_ptr(),
-                        stride: width,
-                    };
-                    let norms = KeyNorms::new(isa, rows(&k), rows(&v), n, width);
+                    let norms = norms(isa, &k, &v, width);
                     for (b, keys) in k.chunks(KEY_BLOCK * width).enumerate() {
                         let exact = keys
                             .chunks(width)
@@ -284,11 +233,7 @@ mod tests {
                     let n = 200;
                     let mut x = [vec![1.0; n * width], vec![1.0; n * width]];
                     x[usize::from(value)][70 * width + width - 1] = bad;
-                    let rows = |x: &[f32]| Rows {
-                        ptr: x.as_ptr(),
-                        stride: width,
-                    };
-                    let norms = KeyNorms::new(Isa::detect(), rows(&x[0]), rows(&x[1]), n, width);
+                    let norms = norms(Isa::detect(), &x[0], &x[1], width);
                     let infinite: Vec<bool> = norms.own.iter().map(|n| n.is_infinite()).collect();
                     assert_eq!(infinite, [false, true, false, false]);
                     let infinite: Vec<bool> = norms.older.iter().map(|n| n.is_infinite()).collect();

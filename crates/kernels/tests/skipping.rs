@@ -217,7 +217,8 @@ fn any_bias_function() {
     let n = 600;
     let mut random = Random::new(10);
     let noise: Vec<f32> = random.vec(n, 300.0);
-    let shapes: [(&str, Box<dyn Fn(usize) -> f32 + '_>); 7] = [
+    type BiasFn<'a> = Box<dyn Fn(usize) -> f32 + 'a>;
+    let shapes: [(&str, BiasFn<'_>); 7] = [
         ("noise", Box::new(|d| noise[d])),
         ("rising", Box::new(|d| d as f32)),
         ("pit", Box::new(|d| -((d as f32) - 300.0).abs())),

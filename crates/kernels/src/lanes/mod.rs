@@ -65,6 +65,11 @@ pub(crate) trait Lanes: Copy {
     fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
     /// `x * 2^n` for integral `n` in [-126, 127] with `x * 2^n` a normal number; anything else gives anything.
     fn scale_normal(self, x: Self::V, n: Self::V) -> Self::V;
+    /// [`Lanes::scale_normal`], but 0 where `t <= cut`.
+    #[inline(always)]
+    fn scale_above(self, x: Self::V, n: Self::V, t: Self::V, cut: Self::V) -> Self::V {
+        self.select(self.le(t, cut), self.splat(0.0), self.scale_normal(x, n))
+    }
     /// `x * 2^n` rounded once, for integral `n` in [-160, 130] and `x` in [0.5, 2]; NaN stays NaN.
     fn scale(self, x: Self::V, n: Self::V) -> Self::V;
     /// Asks for the cache line at `p`; never faults.

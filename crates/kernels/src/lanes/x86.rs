@@ -100,6 +100,10 @@ impl Lanes for Avx512 {
         unsafe { _mm512_scalef_ps(x, n) }
     }
     #[inline(always)]
+    fn scale_above(self, x: __m512, n: __m512, t: __m512, cut: __m512) -> __m512 {
+        unsafe { _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask::<_CMP_NLE_UQ>(t, cut), x, n) }
+    }
+    #[inline(always)]
     fn scale(self, x: __m512, n: __m512) -> __m512 {
         unsafe { _mm512_scalef_ps(x, n) }
     }

@@ -5,10 +5,11 @@
 )]
 
 use super::TILE_MAX;
+use crate::bias::BiasBounds;
 use crate::exp::{ZERO_AT, soft_cap};
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
-use crate::skip::{BiasBounds, Bounds, reach_bound};
+use crate::skip::{Bounds, reach_bound};
 
 /// What a tile knows about its own queries.
 #[derive(Clone, Copy)]

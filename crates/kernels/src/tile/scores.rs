@@ -222,14 +222,25 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let acc = dots::<S, R, NV>(s, block, j, qt);
+        // Three loops, each small enough to be unrolled: rolled up, one loop would index the accumulators in memory.
+        let mut acc = dots::<S, R, NV>(s, block, j, qt);
         for r in 0..R {
             for v in 0..NV {
-                let x = bias.add(s, acc[r][v], j + r, v);
-                mx[v] = s.max(mx[v], x);
-                s.store(sp.add(((j + r) * NV + v) * w), x);
+                acc[r][v] = bias.add(s, acc[r][v], j + r, v);
             }
         }
+        let mut top = *mx;
+        for r in 0..R {
+            for v in 0..NV {
+                top[v] = s.max(top[v], acc[r][v]);
+            }
+        }
+        for r in 0..R {
+            for v in 0..NV {
+                s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
+            }
+        }
+        *mx = top;
     }
 }
 
