@@ -12,6 +12,10 @@ pub use bounds::{
     static_bounds,
 };
 pub use certificate::{CertificateInput, HeadCertificate, certify, certify_all};
-pub use checks::{CheckDoc, CheckResult, CheckStatus, RemedyKind};
-pub use evidence::{ContentAdvantage, Evidence, HeadEvidence, PlanEvidence};
+pub use checks::{
+    AuditContext, CertifiedHead, Check, CheckDoc, CheckResult, CheckStatus, RemedyKind,
+};
+pub use evidence::{
+    ContentAdvantage, Evidence, EvidenceCollector, EvidenceOptions, HeadEvidence, PlanEvidence,
+};
 pub use finding::{Finding, Severity};
