@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use snellen_kernels::{
-    AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, BiasTable, HeadSink,
-    Heads, ScoreRows, attention_with,
+    AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, BiasTable, Gradients,
+    HeadSink, Heads, ScoreRows, attention_backward_with, attention_with,
 };
 
 const HEADS: usize = 16;
@@ -132,6 +132,15 @@ struct Line {
     name: &'static str,
     skip: bool,
     observer: Option<Nothing>,
+    backward: bool,
+}
+
+impl Line {
+    /// Of the pairs inside the mask: two products forward, five backward.
+    fn operations(&self, n: usize) -> f64 {
+        let products = if self.backward { 5 } else { 2 };
+        (HEADS * n * (n + 1) / 2 * 2 * WIDTH * products) as f64
+    }
 }
 
 fn main() {
@@ -182,28 +191,54 @@ fn main() {
         };
         let mut out = vec![0.0; n * HEADS * WIDTH];
         let mut lse = vec![0.0; n * HEADS];
-        let operations = (HEADS * n * (n + 1) / 2 * 4 * WIDTH) as f64;
+        let mut gradients = std::array::from_fn(|_| vec![0.0; n * HEADS * WIDTH]);
+        let d_out = numbers(n * HEADS * WIDTH, 2);
+        pool.install(|| {
+            attention_with(
+                &input,
+                &AttentionOptions::default(),
+                &mut out,
+                &mut lse,
+                None,
+            )
+        });
         let watch = |all_scores| Some(Nothing { all_scores });
         let mut lines = vec![
             Line {
                 name: "forward, no skipping",
                 skip: false,
                 observer: None,
+                backward: false,
             },
             Line {
                 name: "forward",
                 skip: true,
                 observer: None,
+                backward: false,
             },
             Line {
                 name: "observed, all scores",
                 skip: true,
                 observer: watch(true),
+                backward: false,
             },
             Line {
                 name: "observed",
                 skip: true,
                 observer: watch(false),
+                backward: false,
+            },
+            Line {
+                name: "backward, no skipping",
+                skip: false,
+                observer: None,
+                backward: true,
+            },
+            Line {
+                name: "backward",
+                skip: true,
+                observer: None,
+                backward: true,
             },
         ];
         lines.retain(|line| filter.is_none_or(|f| line.name.contains(f.as_str())));
@@ -221,12 +256,23 @@ fn main() {
                 let options = AttentionOptions { skip: line.skip };
                 let observer = line.observer.as_ref().map(|o| o as &dyn AttentionObserver);
                 let (seconds, busiest) = time(&mut || {
-                    result.3 = pool.install(|| {
-                        attention_with(&input, &options, &mut out, &mut lse, observer)
-                            .skipped_share()
+                    let stats = pool.install(|| {
+                        if line.backward {
+                            let [dq, dk, dv] = &mut gradients;
+                            let mut to = Gradients {
+                                dq,
+                                dk,
+                                dv,
+                                dbias: None,
+                            };
+                            attention_backward_with(&input, &options, &out, &lse, &d_out, &mut to)
+                        } else {
+                            attention_with(&input, &options, &mut out, &mut lse, observer)
+                        }
                     });
+                    result.3 = stats.skipped_share();
                 });
-                let rate = operations * (1.0 - result.3) / seconds / 1e9;
+                let rate = line.operations(n) * (1.0 - result.3) / seconds / 1e9;
                 result.0.push(seconds);
                 result.1.push(rate / product.rate());
                 result.2.push(busiest);
@@ -239,7 +285,7 @@ fn main() {
                 line.name,
                 seconds * 1e3,
                 100.0 * skipped,
-                operations * (1.0 - skipped) / seconds / 1e9,
+                line.operations(n) * (1.0 - skipped) / seconds / 1e9,
                 median(share),
                 median(busiest),
             );

@@ -13,7 +13,7 @@ use crate::bias::BiasTables;
 use crate::input::{AttentionInput, AttentionShape};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::observer::{AttentionObserver, ScoreRows};
-use crate::pack::{Packs, rows_of};
+use crate::pack::{HeadKeys, Packs, rows_of};
 use crate::skip::{AttentionStats, Bounds};
 use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, tile};
 
@@ -69,8 +69,10 @@ pub fn attention_with(
     attention_on(Isa::detect(), input, options, out, lse, observer)
 }
 
-/// Rows that read a key head before its norms pay.
-const SKIP_ROWS_MIN: usize = 32;
+/// Whether enough rows read a key head for its norms to pay.
+pub(crate) fn skip_pays(s: &AttentionShape) -> bool {
+    s.n_queries * (s.n_heads / s.n_kv_heads) >= 32
+}
 
 /// [`attention_with`] on a given instruction set.
 pub(crate) fn attention_on(
@@ -103,9 +105,7 @@ pub(crate) fn attention_on(
         TASK_ROWS
     };
     let tasks_per_head = s.n_queries.div_ceil(rows_per_task).max(1);
-    let skip = options.skip
-        && s.n_queries * (s.n_heads / s.n_kv_heads) >= SKIP_ROWS_MIN
-        && observer.is_none_or(|o| !o.needs_all_scores());
+    let skip = options.skip && skip_pays(&s) && observer.is_none_or(|o| !o.needs_all_scores());
     let call = Call {
         isa,
         input,
@@ -226,28 +226,10 @@ impl Call<'_> {
         let (input, s) = (self.input, self.input.shape);
         let kv_head = s.kv_head(head);
         let packed = self.packs.take(input, kv_head);
-        let (k, v) = packed.rows(input, kv_head);
         let bias = input.bias.head(head, s.n_heads);
         work.bias.fill(&s, bias, first, end, self.skip);
-        let task = HeadTask {
-            q: rows_of(&input.q, head),
-            k,
-            v,
-            n_keys: s.n_keys,
-            width: s.head_width,
-            query_offset: s.query_offset,
-            causal: s.causal,
-            scale: s.scale,
-            soft_cap: s.soft_cap,
-            bias: work.bias.tile_bias(bias),
-            key_valid: input.key_valid,
-            bounds: packed.norms().map(|norms| Bounds {
-                norms,
-                bias: work.bias.bounds(bias),
-                // What an observer was not shown has to be the oldest part of a row.
-                holes: observer.is_none(),
-            }),
-        };
+        // What an observer was not shown has to be the oldest part of a row.
+        let task = head_task(input, head, &packed, &work.bias, observer.is_none());
         let mut stats = AttentionStats::default();
         let stride = strip_stride(s.n_keys);
         let mut watch = observer
@@ -301,8 +283,39 @@ impl Call<'_> {
     }
 }
 
+/// One head for the kernel. `bias` is filled for this head; `holes` as in [`Bounds`].
+pub(crate) fn head_task<'a>(
+    input: &'a AttentionInput<'a>,
+    head: usize,
+    packed: &'a HeadKeys,
+    tables: &'a BiasTables,
+    holes: bool,
+) -> HeadTask<'a> {
+    let s = input.shape;
+    let (k, v) = packed.rows(input, s.kv_head(head));
+    let bias = input.bias.head(head, s.n_heads);
+    HeadTask {
+        q: rows_of(&input.q, head),
+        k,
+        v,
+        n_keys: s.n_keys,
+        width: s.head_width,
+        query_offset: s.query_offset,
+        causal: s.causal,
+        scale: s.scale,
+        soft_cap: s.soft_cap,
+        bias: tables.tile_bias(bias),
+        key_valid: input.key_valid,
+        bounds: packed.norms().map(|norms| Bounds {
+            norms,
+            bias: tables.bounds(bias),
+            holes,
+        }),
+    }
+}
+
 /// Rows of a full tile: three vectors.
-fn tile_rows(isa: Isa) -> usize {
+pub(crate) fn tile_rows(isa: Isa) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => 48,

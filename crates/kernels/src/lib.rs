@@ -1,11 +1,17 @@
 //! ALiBi attention on the CPU, streaming over key blocks, with observers.
 //!
-//! The crate works on plain slices, one sequence at a time; it knows no tensors, models or files. Four versions of the
+//! The crate works on plain slices, one sequence at a time; it knows no tensors, models or files. Three versions of the
 //! same function stand above one another, each tested against the one before (the ladder of truth):
 //!
 //! 1. [`mod@reference`]: every score in f64, whole rows, nothing clever;
 //! 2. [`emulated`]: the steps of a [`numerics::PrecisionPlan`], each rounded to its own format;
 //! 3. [`attention`]: f32, online softmax over key blocks, newest block first, SIMD chosen at run time.
+//!
+//! [`attention_backward`] is the gradient of the third, tested against that of the first, which is tested against finite
+//! differences.
+//!
+//! Blocks of keys whose every weight is provably exactly zero are not computed (`skip.rs` holds the argument): the bits are those
+//! of the whole computation.
 //!
 //! Memory grows linearly with the number of keys: scores exist for one tile of queries at a time, and for whole rows
 //! (a strip `[tile, n_keys]`) only while an [`AttentionObserver`] watches. Watching never changes the output by a bit.
@@ -28,6 +34,7 @@ extern crate self as snellen_kernels;
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+mod backward;
 mod bias;
 pub mod emulated;
 pub mod exp;
@@ -40,6 +47,9 @@ pub mod reference;
 mod skip;
 mod tile;
 
+pub use backward::{
+    Gradients, attention_backward, attention_backward_with, attention_backward_workspace_bytes,
+};
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};

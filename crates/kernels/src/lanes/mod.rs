@@ -137,17 +137,17 @@ impl Isa {
 /// Calls the `inline(always)` generic function `$body` with the lanes of `$isa`, inside an entry point compiled for that
 /// instruction set.
 macro_rules! dispatch {
-    ($isa:expr, $body:ident, ($($arg:ident : $ty:ty),*) = ($($value:expr),*)) => {{
+    ($isa:expr, $body:ident, ($($arg:ident : $ty:ty),*) $(-> $result:ty)? = ($($value:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
-        fn avx512($($arg: $ty),*) {
+        fn avx512($($arg: $ty),*) $(-> $result)? {
             // SAFETY: this function is only called after `Isa` found the features.
             let lanes = unsafe { $crate::lanes::Avx512::new() };
             $body(lanes, $($arg),*)
         }
         #[cfg(target_arch = "x86_64")]
         #[target_feature(enable = "avx2,fma")]
-        fn avx2($($arg: $ty),*) {
+        fn avx2($($arg: $ty),*) $(-> $result)? {
             // SAFETY: as above.
             let lanes = unsafe { $crate::lanes::Avx2::new() };
             $body(lanes, $($arg),*)

@@ -4,7 +4,7 @@
     reason = "vector loads; each block states why it is sound"
 )]
 
-use super::TILE_MAX;
+use super::{HeadTask, KEY_BLOCK, TILE_MAX, TileBias};
 use crate::bias::BiasBounds;
 use crate::exp::{ZERO_AT, soft_cap};
 use crate::input::CapOrder;
@@ -58,6 +58,41 @@ impl<S: Lanes, const NV: usize> Reach<S, NV> {
         Self { norm: sums, rows }
     }
 
+    /// What can be proven about block `b` of `nk` keys, given that every row has reached the score `max`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "the state of one tile")]
+    pub(super) fn proves_block(
+        &self,
+        s: S,
+        task: &HeadTask<'_>,
+        bounds: &Bounds<'_>,
+        b: usize,
+        nk: usize,
+        first_query: usize,
+        max: &[S::V; NV],
+    ) -> Proof {
+        let j0 = b * KEY_BLOCK;
+        // Difference to the nearest key of a block behind the tile, or ahead of it.
+        let (behind, ahead) = (j0 + nk <= first_query, j0 >= first_query + self.rows);
+        let nearest = if behind { j0 + nk - 1 } else { j0 };
+        let offset = first_query as isize - nearest as isize;
+        let zero = match task.bias {
+            TileBias::ByDifference { zero, .. } => zero,
+            _ => 0,
+        };
+        let cap = task.soft_cap;
+        if behind && self.proves_zero(s, bounds, b, true, zero, offset, max, cap) {
+            return Proof::Older;
+        }
+        if (behind || ahead)
+            && bounds.holes
+            && self.proves_zero(s, bounds, b, false, zero, offset, max, cap)
+        {
+            return Proof::Own;
+        }
+        Proof::None
+    }
+
     /// Whether all weights of block `b` (`older`: of it and of all older ones) are exactly zero, given that every row has
     /// reached the score `max`. `offset` is `query - key` of the tile's first query and the block's nearest key: positive
     /// for a block behind the whole tile, negative for one ahead of it.
@@ -66,7 +101,7 @@ impl<S: Lanes, const NV: usize> Reach<S, NV> {
         clippy::too_many_arguments,
         reason = "one call site each for the two directions"
     )]
-    pub(super) fn proves_zero(
+    fn proves_zero(
         &self,
         s: S,
         bounds: &Bounds<'_>,
@@ -127,6 +162,16 @@ impl<S: Lanes, const NV: usize> Reach<S, NV> {
         }
         zero_everywhere
     }
+}
+
+/// What is proven to be zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    None,
+    /// This block.
+    Own,
+    /// This block and all older ones.
+    Older,
 }
 
 /// Bias of the nearest key.

@@ -17,7 +17,7 @@ use crate::lanes::Lanes;
 /// Those rows exist, `to` has room for the tile.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "a block copy: from, to, sizes")]
-pub(crate) unsafe fn pack_rows<S: Lanes, const NV: usize>(
+pub(super) unsafe fn pack_rows<S: Lanes, const NV: usize>(
     s: S,
     x: Rows,
     first: usize,
@@ -95,22 +95,7 @@ pub(super) unsafe fn write_out<S: Lanes, const NV: usize>(
                 s.store(at, s.select(empty, zero, s.div(sum, l[v])));
             }
         }
-        for v in 0..NV {
-            let mut c = 0;
-            if (v + 1) * w <= rows {
-                let dst = to.out.add(v * w * to.out_stride);
-                while c + w <= width {
-                    s.transpose(ot.add(c * tile + v * w), tile, dst.add(c), to.out_stride);
-                    c += w;
-                }
-            }
-            while c < width {
-                for r in v * w..((v + 1) * w).min(rows) {
-                    *to.out.add(r * to.out_stride + c) = *ot.add(c * tile + r);
-                }
-                c += 1;
-            }
-        }
+        unpack_rows::<S, NV>(s, width, rows, ot, to.out, to.out_stride);
         for r in 0..rows {
             let (max, sum) = (f64::from(to.max[r]), f64::from(sums[r]));
             *to.lse.add(r) = if sum <= 0.0 {
@@ -118,6 +103,42 @@ pub(super) unsafe fn write_out<S: Lanes, const NV: usize>(
             } else {
                 (max + sum.ln() - LIFT_LN) as f32
             };
+        }
+    }
+}
+
+/// A tile transposed back: `to[r * stride + c] = from[c * tile + r]` for `r < rows`.
+///
+/// # Safety
+/// `from` holds the tile, `to` the rows.
+#[inline(always)]
+pub(super) unsafe fn unpack_rows<S: Lanes, const NV: usize>(
+    s: S,
+    width: usize,
+    rows: usize,
+    from: *const f32,
+    to: *mut f32,
+    stride: usize,
+) {
+    let w = S::WIDTH;
+    let tile = NV * w;
+    for v in 0..NV {
+        let mut c = 0;
+        // SAFETY: whole blocks where the rows exist, single elements elsewhere.
+        unsafe {
+            if (v + 1) * w <= rows {
+                while c + w <= width {
+                    let dst = to.add(v * w * stride + c);
+                    s.transpose(from.add(c * tile + v * w), tile, dst, stride);
+                    c += w;
+                }
+            }
+            while c < width {
+                for r in v * w..((v + 1) * w).min(rows) {
+                    *to.add(r * stride + c) = *from.add(c * tile + r);
+                }
+                c += 1;
+            }
         }
     }
 }

@@ -26,19 +26,22 @@
     reason = "constant indices into register arrays; iterators can push the arrays into memory"
 )]
 
+mod backward;
 mod bound;
 mod ends;
 mod scores;
 mod seed;
 mod values;
 
+pub(crate) use backward::{BackwardScratch, HeadSums, TileGradient, backward_tile, padded};
+
 use crate::exp::exp_lifted;
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
 use crate::skip::{AttentionStats, Bounds};
-use bound::Reach;
-pub(crate) use ends::pack_rows;
-use ends::write_out;
+use bound::{Proof, Reach};
+
+use ends::{pack_rows, write_out};
 use scores::{cap_block, finish_scores, plain_scores, products};
 use seed::first_maxima;
 use values::{is_finite, weighted_values, weighted_values_masked};
@@ -129,6 +132,10 @@ impl Buffer {
     pub(crate) fn as_mut_ptr(&mut self) -> *mut f32 {
         self.0.as_mut_ptr().cast()
     }
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
+        // SAFETY: as below, and the borrow is unique.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.0.len() * 16) }
+    }
     pub(crate) fn as_slice(&self) -> &[f32] {
         // SAFETY: `Line` is 16 f32 without padding, and the vector holds that many initialised lines.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 16) }
@@ -156,6 +163,7 @@ impl Scratch {
 }
 
 /// What the score kernel needs to know about one block.
+#[derive(Clone, Copy)]
 struct Block<'a, 'b> {
     task: &'a HeadTask<'b>,
     /// Key index of the tile's first query.
@@ -228,26 +236,17 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         let j0 = b * KEY_BLOCK;
         let nk = (n_keys - j0).min(KEY_BLOCK);
         if let (Some(bounds), Some(reach)) = (&task.bounds, &reach) {
-            // Difference to the nearest key of a block behind the tile, or ahead of it.
-            let (behind, ahead) = (j0 + nk <= first_query, j0 >= first_query + rows);
-            let nearest = if behind { j0 + nk - 1 } else { j0 };
-            let offset = first_query as isize - nearest as isize;
-            let zero = match task.bias {
-                TileBias::ByDifference { zero, .. } => zero,
-                _ => 0,
-            };
-            let cap = task.soft_cap;
-            if behind && reach.proves_zero(s, bounds, b, true, zero, offset, &m, cap) {
-                to.stats.blocks_skipped += b as u64 + 1;
-                to.from_key = j0 + nk;
-                break;
-            }
-            if (behind || ahead)
-                && bounds.holes
-                && reach.proves_zero(s, bounds, b, false, zero, offset, &m, cap)
-            {
-                to.stats.blocks_skipped += 1;
-                continue;
+            match reach.proves_block(s, task, bounds, b, nk, first_query, &m) {
+                Proof::Older => {
+                    to.stats.blocks_skipped += b as u64 + 1;
+                    to.from_key = j0 + nk;
+                    break;
+                }
+                Proof::Own => {
+                    to.stats.blocks_skipped += 1;
+                    continue;
+                }
+                Proof::None => {}
             }
         }
         let mut padded = false;

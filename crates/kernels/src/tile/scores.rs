@@ -327,7 +327,7 @@ pub(super) unsafe fn finish_scores<S: Lanes, const NV: usize>(
 /// # Safety
 /// `k` is valid for R rows, `q` for a tile.
 #[inline(always)]
-unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
+pub(super) unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
     s: S,
     k: *const f32,
     stride: usize,

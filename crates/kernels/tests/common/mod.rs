@@ -251,3 +251,44 @@ pub fn tolerances(input: &AttentionInput<'_>) -> (Tolerance, Tolerance) {
         },
     )
 }
+
+/// Gradients in f64 with names and tolerances: dq, dk, dv, dbias. `g` is the gradient of the output, at most 1 in size.
+///
+/// A weight is off by the factor `1 + e` with `e` the errors of score and log-sum-exp; products over channels add `u` per
+/// channel; sums over keys and queries add `u` per addition in a block or tile and per block or tile. All that is relative to
+/// the sums of absolute values. `delta` inherits the absolute error of the output besides.
+pub fn exact_gradients(case: &Case, g: &[f32]) -> [(&'static str, Vec<f64>, Tolerance); 4] {
+    let (input, s) = (case.input(), case.shape);
+    let exact = reference::attention_backward(&input, g);
+    let size = reference::attention_backward_magnitudes(&input, g);
+    let (t_out, t_lse) = case.tolerances();
+    let rows = s.n_queries.max(s.n_keys) as f64;
+    let relative = 2.0 * t_lse.abs + U * (3.0 * s.head_width as f64 + 128.0 + rows / 16.0 + 16.0);
+    let delta = t_out.abs * s.head_width as f64;
+    let largest = |x: &[f64]| x.iter().fold(0.0_f64, |a, x| a.max(x.abs()));
+    let input_size = |x: &[f32]| {
+        x.iter()
+            .filter(|x| x.is_finite())
+            .fold(0.0_f64, |a, &x| a.max(f64::from(x).abs()))
+    };
+    let scale = f64::from(s.scale);
+    let of = |name, exact, size: &[f64], extra| {
+        let abs = relative * largest(size) + extra;
+        let why = format!(
+            "relative {relative:.2e}, size {:.2e}, delta {extra:.2e}",
+            largest(size)
+        );
+        (name, exact, Tolerance { abs, why })
+    };
+    // Weights of a row sum to 1, of a key to at most the number of rows.
+    let (for_q, for_k) = (
+        scale * input_size(&case.k),
+        scale * input_size(&case.q) * rows,
+    );
+    [
+        of("dq", exact.dq, &size.dq, delta * for_q),
+        of("dk", exact.dk, &size.dk, delta * for_k),
+        of("dv", exact.dv, &size.dv, 0.0),
+        of("dbias", exact.dbias, &size.dbias, delta * rows),
+    ]
+}
