@@ -1,2 +1,95 @@
-//! The `snellen` command.
-fn main() {}
+//! The `snellen` command: arguments in, documents out. No numbers of its own.
+//!
+//! A run has three steps that do not mix. Arguments are parsed and merged with the file given by `--config`; the verb fills a
+//! result of the `report` crate; the result is rendered and written, whole or not at all. The exit code depends on the result,
+//! never on the format:
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | no finding at or above `--fail-on` |
+//! | 1 | findings at or above `--fail-on` |
+//! | 2 | the job could not be done |
+//! | 3 | not applicable: not an ALiBi model |
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod args;
+mod commands;
+mod config;
+mod embedded;
+mod fail_on;
+mod failure;
+mod output;
+mod parse;
+mod progress;
+mod suggest;
+
+use clap::{CommandFactory, FromArgMatches};
+use failure::{Exit, Failure};
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let exit = match run(std::env::args_os().collect()) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            // a closed stderr leaves nobody to tell
+            let _ = writeln!(std::io::stderr(), "error: {}", failure.message());
+            failure.exit()
+        }
+    };
+    ExitCode::from(exit.code())
+}
+
+fn run(argv: Vec<std::ffi::OsString>) -> Result<Exit, Failure> {
+    let command = args::Cli::command();
+    let matches = match command.clone().try_get_matches_from(&argv) {
+        Ok(matches) => matches,
+        Err(error) => return usage(&error, None),
+    };
+    let matches = match config::merge(&command, &matches, &argv)? {
+        None => matches,
+        Some(merged) => match command.try_get_matches_from(&merged.argv) {
+            Ok(matches) => matches,
+            // what the user typed parsed by itself, so the file is at fault
+            Err(error) => return usage(&error, Some(&merged.file)),
+        },
+    };
+    let cli =
+        args::Cli::from_arg_matches(&matches).map_err(|error| Failure::error(one_line(&error)))?;
+    commands::run(cli)
+}
+
+/// Help and version go to stdout; a usage error becomes one line.
+fn usage(error: &clap::Error, config: Option<&std::path::Path>) -> Result<Exit, Failure> {
+    use clap::error::ErrorKind;
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // clap colours its help only on a terminal; a closed pipe ends quietly
+            let _ = error.print();
+            Ok(Exit::Clean)
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Err(Failure::error(
+            "a verb is missing; run `snellen --help` for the list",
+        )),
+        _ => Err(Failure::error(match config {
+            Some(file) => format!("config file {}: {}", file.display(), one_line(error)),
+            None => one_line(error),
+        })),
+    }
+}
+
+/// The message and tips of a usage error, without the usage block.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let before_usage = text.split("\nUsage:").next().unwrap_or(&text);
+    let before_usage = before_usage
+        .split("\nFor more information")
+        .next()
+        .unwrap_or(before_usage);
+    let lines = before_usage
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let joined = lines.collect::<Vec<_>>().join(" ");
+    report::text::escape(joined.strip_prefix("error: ").unwrap_or(&joined)).into_owned()
+}

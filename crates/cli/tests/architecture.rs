@@ -117,7 +117,9 @@ fn unsafe_code_stays_where_it_is_argued() {
             let has = text
                 .lines()
                 .filter(|l| !l.trim_start().starts_with("//"))
-                .any(|l| l.contains(concat!("uns", "afe {")) || l.contains(concat!("uns", "afe fn")));
+                .any(|l| {
+                    l.contains(concat!("uns", "afe {")) || l.contains(concat!("uns", "afe fn"))
+                });
             let shown = path.to_string_lossy().replace('\\', "/");
             let allowed = shown.contains("/crates/kernels/src/")
                 || shown.ends_with("/crates/checkpoint/src/safetensors/map.rs");
@@ -128,7 +130,10 @@ fn unsafe_code_stays_where_it_is_argued() {
     }
     let mut offenders = Vec::new();
     for name in ORDER {
-        visit(&root().join("crates").join(name).join("src"), &mut offenders);
+        visit(
+            &root().join("crates").join(name).join("src"),
+            &mut offenders,
+        );
     }
     assert!(offenders.is_empty(), "unsafe code in {offenders:?}");
 }

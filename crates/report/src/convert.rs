@@ -76,6 +76,15 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Drops notes that a finding already says.
+    pub fn drop_repeated_notes(&mut self) {
+        let findings = &self.findings;
+        self.notes
+            .retain(|note| findings.iter().all(|finding| finding.message != *note));
+    }
+}
+
 impl MeasureHead {
     /// The evidence of one head; `edges` are the edges of the distance bins (`audit::Evidence::edges`).
     #[must_use]

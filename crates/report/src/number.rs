@@ -90,8 +90,8 @@ pub fn percent(share: f64) -> String {
 #[must_use]
 pub fn short(value: f64) -> String {
     let magnitude = value.abs();
-    if value == 0.0 {
-        "0".to_owned()
+    if value.fract() == 0.0 && magnitude < 1e7 {
+        format!("{value:.0}")
     } else if !(1e-4..1e7).contains(&magnitude) {
         format!("{value:.2e}")
     } else if magnitude >= 1000.0 {
@@ -160,10 +160,18 @@ mod tests {
 
     #[test]
     fn distances_read_back() {
-        for text in ["124", "4.373e53"] {
-            let distance: Distance = serde_json::from_str(text).unwrap();
-            assert_eq!(distance.tokens(), text.parse::<f64>().unwrap());
+        for tokens in [0.0, 124.0, 2_f64.powi(60)] {
+            let distance = Distance::new(tokens).unwrap();
+            let text = serde_json::to_string(&distance).unwrap();
+            assert_eq!(
+                serde_json::from_str::<Distance>(&text).unwrap(),
+                distance,
+                "{text}"
+            );
         }
+        // serde_json's quick float reader may be off in the last place; the text itself is exact
+        let far: Distance = serde_json::from_str("4.373e53").unwrap();
+        assert!((far.tokens() / 4.373e53 - 1.0).abs() < 4.0 * f64::EPSILON);
         assert!(serde_json::from_str::<Distance>("-3").is_err());
     }
 
@@ -186,6 +194,8 @@ mod tests {
             (12.345, "12.35"),
             (-103.972, "-104.0"),
             (26617.0, "26617"),
+            (20.0, "20"),
+            (-4.0, "-4"),
             (4.373e53, "4.37e53"),
         ] {
             assert_eq!(short(value), text);

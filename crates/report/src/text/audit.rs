@@ -62,7 +62,12 @@ fn chart_of(page: &mut Page<'_>, report: &AuditReport) {
             visible: (head.always_visible
                 || head.guaranteed_visible.or(head.expected_horizon).is_some())
             .then(|| seen_share(head.expected_horizon, length)),
-            mark: outcome::mark(&report.outcome.findings, head.layer, head.head),
+            mark: outcome::mark(
+                &report.outcome.findings,
+                report.envelope.plan.as_deref().unwrap_or(""),
+                head.layer,
+                head.head,
+            ),
         },
     );
     page.lines(&chart.lines(page.options));

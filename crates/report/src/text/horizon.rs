@@ -13,11 +13,8 @@ impl RenderText for HorizonReport {
         summary(&mut page, self);
         chart_of(&mut page, self);
         for plan in &self.plans {
-            page.heading(&format!(
-                "Plan {}: {}",
-                plan.info.plan,
-                rule(plan, &self.criterion)
-            ));
+            let rule = rule(plan, &self.criterion);
+            page.heading(&page.options.wrap(&rule, 0, 2));
             page.table(&table_of(self, plan));
         }
         outcome::render(&mut page, &self.outcome, None);
@@ -53,17 +50,12 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
         let text = if sum.heads_touched == 0 {
             format!("Under {key} no head is blind within {length} tokens by its bias alone.")
         } else {
+            let verb = if sum.heads_touched == 1 { "is" } else { "are" };
             format!(
-                "Under {key}, {} of {} by the bias alone: {} of all pairs, and {} of what the last token should see, get a \
-                 weight of exactly zero.",
-                plural(sum.heads_touched, "head")
-                    .replace(" heads", "")
-                    .replace(" head", ""),
-                if sum.heads_touched == 1 {
-                    format!("{} is blind", plural(sum.heads, "head"))
-                } else {
-                    format!("{} are blind", plural(sum.heads, "head"))
-                },
+                "Under {key}, {} of {} {verb} blind somewhere within {length} tokens by the bias alone: {} of all \
+                 (query, key) pairs, and {} of what the last token should see, get a weight of exactly zero.",
+                sum.heads_touched,
+                plural(sum.heads, "head"),
                 percent(sum.blind_share),
                 percent(sum.blind_share_last_row),
             )
@@ -137,30 +129,26 @@ fn mark(head: &HorizonHead, length: u64) -> Option<char> {
         .or_else(|| collapsed.then_some('c'))
 }
 
+/// `Plan ftz (f32): zero when exp is 87.34 nats below the row's maximum`.
 fn rule(plan: &HorizonPlan, criterion: &str) -> String {
     let numerator = plan
         .info
         .numerator_zero_nats
-        .map(|nats| format!("exp is 0 beyond {nats:.2} nats below the maximum"));
-    let weight = plan
-        .info
-        .weight_zero_nats
-        .map(|nats| format!("weight is 0 beyond {nats:.2} nats below ln(sum)"));
+        .map(|nats| format!("exp is zero more than {nats:.2} nats below the row's maximum"));
+    let weight = plan.info.weight_zero_nats.map(|nats| {
+        format!("the weight is zero more than {nats:.2} nats below the logarithm of the row's sum")
+    });
     let rules = match criterion {
-        "exp" => vec![numerator],
-        "weight" => vec![weight],
-        _ => vec![numerator, weight],
+        "exp" => [numerator, None],
+        "weight" => [None, weight],
+        _ => [numerator, weight],
     };
     let rules: Vec<String> = rules.into_iter().flatten().collect();
     format!(
-        "{} ({} {})",
-        rules.join(", "),
+        "Plan {} ({}): {}",
+        plan.info.plan,
         plan.info.dtype,
-        if criterion == "plan" {
-            "as the plan has it"
-        } else {
-            "alone"
-        }
+        rules.join("; ")
     )
 }
 

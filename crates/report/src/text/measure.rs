@@ -85,7 +85,7 @@ fn chart_of(page: &mut Page<'_>, report: &MeasureReport) {
         |head| (head.layer, head.head),
         |head| Cell {
             visible: blind_share(head, plan).map(|share| 1.0 - share),
-            mark: outcome::mark(&report.outcome.findings, head.layer, head.head),
+            mark: outcome::mark(&report.outcome.findings, plan, head.layer, head.head),
         },
     );
     page.lines(&chart.lines(page.options));
@@ -164,8 +164,8 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
         ]);
     }
     page.table(&table);
-    page.paragraph(
-        "  reach: distance that holds 50/90/99 % of the attention; effective: where the bias outweighs the largest content \
+    page.indented(
+        "reach: distance that holds 50/90/99 % of the attention; effective: where the bias outweighs the largest content \
          advantage this text showed; entropy in nats; key 0: mean weight on the first token",
     );
 }

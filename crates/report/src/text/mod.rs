@@ -47,19 +47,19 @@ impl<'a> Page<'a> {
 
     /// A paragraph, wrapped.
     fn paragraph(&mut self, text: &str) {
-        let wrapped = self.options.wrap(text, 0);
+        let wrapped = self.options.wrap(text, 0, 0);
         self.line(&wrapped);
     }
 
     /// A paragraph, wrapped and indented by two.
     fn indented(&mut self, text: &str) {
-        let wrapped = self.options.wrap(text, 2);
+        let wrapped = self.options.wrap(text, 2, 2);
         self.line(&format!("  {wrapped}"));
     }
 
     /// A list item, wrapped, with a hanging indent of four.
     fn item(&mut self, text: &str) {
-        let wrapped = self.options.wrap(&format!("- {text}"), 4);
+        let wrapped = self.options.wrap(&format!("- {text}"), 2, 4);
         self.line(&format!("  {wrapped}"));
     }
 

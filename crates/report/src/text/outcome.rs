@@ -115,9 +115,7 @@ fn one(page: &mut Page<'_>, finding: &FindingRecord) {
         _ => {}
     }
     page.line(&line);
-    let message = page
-        .options
-        .wrap(&format!("   {}", escape(&finding.message)), 4);
+    let message = page.options.wrap(&escape(&finding.message), 4, 4);
     page.line(&format!("    {message}"));
 }
 
@@ -154,40 +152,48 @@ fn more(page: &mut Page<'_>, rest: &[FindingRecord]) {
         text.push(')');
     }
     text.push_str("; --format json lists all");
-    let wrapped = page.options.wrap(&text, 4);
+    let wrapped = page.options.wrap(&text, 4, 4);
     page.line(&format!("    {wrapped}"));
 }
 
-/// Letter that marks a head with a failure other than blindness, which the glyph of the cell already shows.
-pub(super) fn mark(findings: &[FindingRecord], layer: u64, head: u64) -> Option<char> {
+/// Letter that marks a head with a failure other than blindness, which the glyph of the cell already shows. Findings under
+/// another plan than the charted one do not mark it.
+pub(super) fn mark(findings: &[FindingRecord], plan: &str, layer: u64, head: u64) -> Option<char> {
     let here = findings.iter().filter(|finding| {
         finding.head == Some(head)
             && finding.layer.is_none_or(|found| found == layer)
+            && finding.plan.as_deref().is_none_or(|found| found == plan)
             && finding.name != "blind-head"
     });
-    here.max_by_key(|finding| finding.severity)
-        .map(|finding| letter(&finding.name))
+    // the first among equals: findings are ordered by code
+    let worst = here.reduce(|a, b| if b.severity > a.severity { b } else { a });
+    worst.map(|finding| letter(&finding.name))
 }
 
+/// Letters of the failures that concern one head, and what the legend calls them.
+const MARKS: &[(&str, char, &str)] = &[
+    ("position-collapse", 'c', "position collapse"),
+    ("sink-head", 's', "sink"),
+    ("dead-head", 'd', "dead"),
+    ("bias-overflow", 'o', "bias overflow"),
+    ("half-precision-slopes", 'h', "slope rounded"),
+    ("sub-ulp-reach", 'u', "below the sum's resolution"),
+    ("out-of-reach", 'r', "beyond the reach of content"),
+    ("not-finite", 'n', "not finite"),
+];
+const MARK_OTHER: char = '*';
+
 fn letter(name: &str) -> char {
-    match name {
-        "position-collapse" => 'c',
-        "sink-head" => 's',
-        "dead-head" => 'd',
-        "bias-overflow" => 'o',
-        _ => '*',
-    }
+    let known = MARKS.iter().find(|(known, _, _)| *known == name);
+    known.map_or(MARK_OTHER, |(_, letter, _)| *letter)
 }
 
 /// The marks that occur, explained.
 pub(super) fn mark_legend(marks: impl Iterator<Item = char>) -> Option<String> {
     let marks: std::collections::BTreeSet<char> = marks.collect();
-    let explain = |mark: &char| match mark {
-        'c' => "c position collapse",
-        's' => "s sink",
-        'd' => "d dead",
-        'o' => "o bias overflow",
-        _ => "* another finding",
+    let explain = |mark: &char| match MARKS.iter().find(|(_, letter, _)| letter == mark) {
+        Some((_, letter, meaning)) => format!("{letter} {meaning}"),
+        None => format!("{MARK_OTHER} another finding"),
     };
     (!marks.is_empty()).then(|| marks.iter().map(explain).collect::<Vec<_>>().join("; "))
 }

@@ -50,17 +50,19 @@ impl TextOptions {
         }
     }
 
-    /// `text` broken at blanks to the width; every line after the first starts with `indent` blanks.
-    pub(crate) fn wrap(&self, text: &str, indent: usize) -> String {
+    /// `text` broken at blanks to the width. The first line is written behind `start` columns; every other line starts with
+    /// `indent` blanks.
+    pub(crate) fn wrap(&self, text: &str, start: usize, indent: usize) -> String {
         let mut out = String::new();
-        let mut column = 0;
+        let mut column = start;
         for word in text.split_whitespace() {
             let length = word.chars().count();
-            if column > 0 && column + 1 + length > self.width {
+            let empty = out.is_empty();
+            if !empty && column + 1 + length > self.width {
                 out.push('\n');
                 out.push_str(&" ".repeat(indent));
                 column = indent;
-            } else if column > 0 {
+            } else if !empty {
                 out.push(' ');
                 column += 1;
             }
@@ -82,13 +84,14 @@ mod tests {
             ..TextOptions::default()
         };
         assert_eq!(
-            options.wrap("one two three four", 2),
+            options.wrap("one two three four", 0, 2),
             "one two\n  three four"
         );
         assert_eq!(
-            options.wrap("averyveryverylongword x", 2),
+            options.wrap("averyveryverylongword x", 0, 2),
             "averyveryverylongword\n  x"
         );
+        assert_eq!(options.wrap("one two", 8, 2), "one\n  two");
     }
 
     #[test]

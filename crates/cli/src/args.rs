@@ -1,0 +1,151 @@
+//! Arguments shared by the verbs. What they mean is decided in `commands`.
+
+use crate::commands::{audit, completions, explain, horizon, inspect, man, measure};
+use crate::parse;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// An eye chart for attention heads: how far every head of an ALiBi model can see, and why no further.
+///
+/// ALiBi adds -slope * distance to every attention score. Far enough back the weight is exactly zero in the number format that
+/// the runtime uses: the head is blind there, and no ordinary benchmark says so.
+#[derive(Debug, Parser)]
+#[command(name = "snellen", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 no finding at or above --fail-on; 1 findings; 2 the job could not be done; \
+                          3 not applicable (not an ALiBi model). Documents go to stdout, everything else to stderr.";
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// How far each head can see by its bias alone: heads, slopes, a length and a plan; no weights, no text
+    Horizon(horizon::HorizonArgs),
+    /// What a checkpoint's headers and configuration say: family, conventions, tensors, traps; no weight is read
+    Inspect(inspect::InspectArgs),
+    /// What the weights prove for any text: guaranteed-visible, expected and certified distances of every head
+    Audit(audit::AuditArgs),
+    /// What every head does on a text: blind pairs under many plans in one pass, reach, entropy, sinks, loss
+    Measure(measure::MeasureArgs),
+    /// What a check measures, why it matters and what to do
+    Explain(explain::ExplainArgs),
+    /// Print a shell completion script
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page
+    Man(man::ManArgs),
+}
+
+/// Flags of every verb.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// Form of the document; never changes the exit code
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    format: Format,
+    /// Short for --format json
+    #[arg(long, global = true)]
+    json: bool,
+    /// Write the document to FILE, whole or not at all; `-` is stdout
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Read defaults for flags from a TOML file; flags override it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Threads to compute with [default: all]; the result does not depend on it
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
+    pub(crate) max_memory: Option<u64>,
+    /// Say nothing on stderr but errors
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Exit with 1 on findings of this severity (note, warning, error) or code, with a limit on the value if wanted:
+    /// SN001:0.5 [default: warning]
+    #[arg(long, global = true, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<String>,
+    /// Exit with 0 whatever is found
+    #[arg(long, global = true)]
+    pub(crate) exit_zero: bool,
+    /// Colour of the text form
+    #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN")]
+    pub(crate) color: ColorWhen,
+    /// Draw the chart with ASCII characters
+    #[arg(long, global = true)]
+    pub(crate) ascii: bool,
+}
+
+impl GlobalArgs {
+    /// The format asked for.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// The channel to the user.
+    pub(crate) fn talk(&self) -> crate::progress::Talk {
+        crate::progress::Talk { quiet: self.quiet }
+    }
+}
+
+/// Form of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// For programs: strict, versioned, byte-stable
+    Json,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorWhen {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Precision plans.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Precision plans NAME[:DTYPE], comma separated; f32 when no dtype is said
+    #[arg(long = "plan", value_name = "LIST", value_delimiter = ',', default_value = "ieee", long_help = PLAN_HELP)]
+    pub(crate) plans: Vec<String>,
+}
+
+const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatable; f32 when no dtype is said.\n\n\
+    f64, ieee, ftz are idealised; hf-eager, hf-sdpa, flash-attn2, vllm-paged, vllm-triton, llama-cpp-cpu, \
+    llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.";
+
+impl PlanArgs {
+    /// The plans for a family, each once, in the order given.
+    pub(crate) fn resolve(
+        &self,
+        family: numerics::Family,
+    ) -> Result<Vec<numerics::PrecisionPlan>, crate::Failure> {
+        let mut plans: Vec<numerics::PrecisionPlan> = Vec::new();
+        for spec in self.plans.iter().map(|spec| spec.trim()) {
+            let plan = numerics::PrecisionPlan::parse(spec, family).map_err(|error| {
+                let name = spec.split(':').next().unwrap_or(spec);
+                let names = numerics::plan_names();
+                let hint = if names.contains(&name) {
+                    String::new()
+                } else {
+                    crate::suggest::did_you_mean(name, names.iter().copied())
+                };
+                crate::Failure::error(format!("--plan {spec:?}: {error}{hint}"))
+            })?;
+            if !plans.iter().any(|earlier| earlier.key() == plan.key()) {
+                plans.push(plan);
+            }
+        }
+        Ok(plans)
+    }
+}

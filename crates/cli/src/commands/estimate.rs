@@ -1,0 +1,43 @@
+//! What a forward pass will need, said before it starts.
+
+use crate::args::GlobalArgs;
+use crate::failure::Failure;
+use ::audit::evidence::EvidenceCollector;
+use model::{MemoryRequest, ModelSpec, memory_estimate};
+use report::number::bytes;
+
+/// An estimate below this is not worth a line.
+const SAID_FROM_BYTES: u64 = 256 << 20;
+
+/// Prints the estimate of an observed pass over `length` tokens where it is worth saying, and refuses one beyond
+/// `--max-memory`. `n_heads` are those observed in a layer: their counts are kept until the layer is done.
+pub(super) fn check(
+    spec: &ModelSpec,
+    length: usize,
+    n_plans: usize,
+    n_heads: usize,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
+    let causal = spec.alibi.convention.causal;
+    let per_head = EvidenceCollector::bytes_per_head(length as u64, causal, n_plans as u64);
+    let request = MemoryRequest {
+        observed: true,
+        evidence: n_heads as u64 * per_head,
+        ..MemoryRequest::new(length)
+    };
+    let total = memory_estimate(spec, &request).peak;
+    let said = format!(
+        "about {} of memory for {length} tokens, beyond the mapped weights",
+        bytes(total)
+    );
+    if let Some(limit) = global.max_memory.filter(|limit| total > *limit) {
+        return Err(Failure::error(format!(
+            "estimate: {said}, more than --max-memory {}; use a smaller --length or fewer --heads",
+            bytes(limit)
+        )));
+    }
+    if total >= SAID_FROM_BYTES {
+        global.talk().say(&format!("estimate: {said}"));
+    }
+    Ok(())
+}

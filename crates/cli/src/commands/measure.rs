@@ -1,0 +1,304 @@
+//! `snellen measure`: what every head does on a text, many plans in one pass.
+
+use super::{describe, estimate};
+use crate::args::{GlobalArgs, PlanArgs};
+use crate::embedded;
+use crate::failure::{Exit, Failure};
+use crate::parse::{self, Selection};
+use ::audit::checks::{AuditContext, run_all};
+use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
+use checkpoint::Checkpoint;
+use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
+use clap::Args;
+use model::{ForwardOptions, Model, ModelSpec};
+use report::number::finite;
+use report::schema::{
+    Envelope, LossInfo, MeasureHead, MeasureReport, MeasureSummary, Outcome, TextInfo,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Arguments of `measure`.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// A model folder, .safetensors file or spec .toml [default: a tiny embedded model]
+    #[arg(value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Text to run, UTF-8
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    text: Option<PathBuf>,
+    /// Token ids to run: whitespace separated text, little-endian .i32 or .u16, or .npy
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// Tokenizer for --text [default: the model's own]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tokens", "bytes"])]
+    tokenizer: Option<PathBuf>,
+    /// One token id a byte of --text
+    #[arg(long, conflicts_with = "tokens")]
+    bytes: bool,
+    /// Tokens to use [default: the trained length or the whole text, whichever is shorter]
+    #[arg(short, long, value_name = "TOKENS", value_parser = parse::length)]
+    length: Option<u64>,
+    /// Repeat a text that is shorter than --length
+    #[arg(long, requires = "length")]
+    repeat: bool,
+    #[command(flatten)]
+    plans: PlanArgs,
+    /// Layers to look at, by index: 3,5 or 0-7
+    #[arg(long, value_name = "LIST")]
+    layers: Option<Selection>,
+    /// Heads to look at, by index: 3,5 or 0-7
+    #[arg(long, value_name = "LIST")]
+    heads: Option<Selection>,
+}
+
+/// Runs the verb.
+pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    let unpacked = if args.path.is_none() {
+        Some(embedded::Unpacked::new()?)
+    } else {
+        None
+    };
+    let path = match (&args.path, &unpacked) {
+        (Some(path), _) => path.as_path(),
+        (None, Some(unpacked)) => unpacked.path(),
+        (None, None) => unreachable!("unpacked when no path is given"),
+    };
+    let checkpoint = Arc::new(describe::open(path)?);
+    let spec = checkpoint.runnable()?.clone();
+    let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
+    let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
+    let plans = args.plans.resolve(spec.family)?;
+    let tokens = Tokens::read(args, &checkpoint, &spec)?;
+    estimate::check(&spec, tokens.ids.len(), plans.len(), heads.len(), global)?;
+
+    let mut outcome = Outcome {
+        notes: tokens.notes.clone(),
+        ..Outcome::default()
+    };
+    if unpacked.is_some() {
+        outcome.notes.insert(
+            0,
+            "no path was given: this is the embedded model, whose weights are random and not trained; \
+             `snellen measure PATH --text FILE` looks at yours"
+                .to_owned(),
+        );
+    }
+    outcome.notes.extend(describe::notes(&checkpoint.config));
+
+    let options = EvidenceOptions {
+        length: tokens.ids.len(),
+        layers: args.layers.is_some().then_some(layers),
+        heads: args.heads.is_some().then_some(heads),
+        several_calls: false,
+    };
+    let collector = EvidenceCollector::new(&spec, plans.clone(), options);
+    let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)?;
+    let evidence = collector.finish();
+
+    let length = tokens.ids.len() as u64;
+    let target = args
+        .path
+        .as_ref()
+        .map(|path| path.display().to_string())
+        .unwrap_or_default();
+    let context = AuditContext {
+        target: &target,
+        facts: &checkpoint.config,
+        plans: &plans,
+        length,
+        certificates: None,
+        evidence: Some(&evidence),
+    };
+    outcome.add_checks(&run_all(&context));
+    outcome.drop_repeated_notes();
+    if unpacked.is_some() {
+        // there is no path to repeat
+        for command in outcome
+            .findings
+            .iter_mut()
+            .filter_map(|finding| finding.next_command.as_mut())
+        {
+            *command = command.replace(" ''", "");
+        }
+    }
+
+    let mut envelope = Envelope::new("measure", super::VERSION);
+    let mut info = describe::model(&checkpoint.config, path, Some(checkpoint.hash()));
+    if unpacked.is_some() {
+        info.path = None;
+    }
+    envelope.model = Some(info);
+    envelope.plan = plans.first().map(|plan| plan.key().to_owned());
+    envelope.length = Some(length);
+    envelope.text = Some(tokens.info);
+    let heads: Vec<MeasureHead> = evidence
+        .heads
+        .iter()
+        .map(|head| MeasureHead::new(head, &evidence.edges))
+        .collect();
+    let report = MeasureReport {
+        envelope,
+        plans: plans.iter().map(describe::plan).collect(),
+        loss: Some(loss),
+        summary: MeasureSummary::of(&heads),
+        heads,
+        outcome,
+    };
+    crate::output::emit(&report, &report.outcome, global)
+}
+
+fn forward(
+    spec: &ModelSpec,
+    checkpoint: &Arc<Checkpoint>,
+    ids: &[u32],
+    collector: &EvidenceCollector,
+    global: &GlobalArgs,
+) -> Result<LossInfo, Failure> {
+    let model = Model::new(spec.clone(), checkpoint.clone())?;
+    let bar = global.talk().bar("layers", spec.n_layers as u64);
+    let progress = |_layer: usize| bar.inc(1);
+    let options = ForwardOptions {
+        observer: Some(Arc::new(collector.clone())),
+        progress: Some(&progress),
+        ..ForwardOptions::default()
+    };
+    let hidden = model.forward(ids, options)?;
+    bar.finish_and_clear();
+    let loss = model.loss(&hidden, ids)?;
+    let nats_per_token = loss.mean().and_then(finite);
+    Ok(LossInfo {
+        nats_per_token,
+        perplexity: nats_per_token.and_then(|nats| finite(nats.exp())),
+        tokens: loss.nats_per_token.len() as u64,
+    })
+}
+
+/// The ids to run and where they came from.
+struct Tokens {
+    ids: Vec<u32>,
+    info: TextInfo,
+    notes: Vec<String>,
+}
+
+impl Tokens {
+    fn read(
+        args: &MeasureArgs,
+        checkpoint: &Checkpoint,
+        spec: &ModelSpec,
+    ) -> Result<Self, Failure> {
+        let (all, source, tokenizer) = match (&args.text, &args.tokens) {
+            (_, Some(file)) => (
+                read_token_file(file, spec.vocab_size)?,
+                file.display().to_string(),
+                "ids".to_owned(),
+            ),
+            (Some(file), None) => {
+                let (ids, tokenizer) = encode(args, file, checkpoint)?;
+                (ids, file.display().to_string(), tokenizer)
+            }
+            (None, None) if args.path.is_none() => (
+                embedded::byte_ids(embedded::TEXT.as_bytes()),
+                embedded::NAME.to_owned(),
+                "bytes".to_owned(),
+            ),
+            (None, None) => {
+                return Err(Failure::error(
+                    "measure needs a text: add --text FILE or --tokens FILE",
+                ));
+            }
+        };
+        if all.is_empty() {
+            return Err(Failure::error(format!(
+                "{source}: the text holds no tokens"
+            )));
+        }
+        check_ids(&all, spec.vocab_size)
+            .map_err(|error| Failure::error(format!("{source}: {error}")))?;
+        Self::cut(all, source, tokenizer, args, spec)
+    }
+
+    /// The part that is used: never cut without saying so.
+    fn cut(
+        all: Vec<u32>,
+        source: String,
+        tokenizer: String,
+        args: &MeasureArgs,
+        spec: &ModelSpec,
+    ) -> Result<Self, Failure> {
+        let available = all.len();
+        let asked = args
+            .length
+            .map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+        let mut notes = Vec::new();
+        let used = match asked {
+            Some(asked) if asked > available && !args.repeat => {
+                return Err(Failure::error(format!(
+                    "{source}: the text has {available} tokens and --length asks for {asked}; give a longer text, a smaller \
+                     --length, or --repeat"
+                )));
+            }
+            Some(asked) => asked,
+            None => spec
+                .trained_length
+                .map_or(available, |trained| trained.min(available)),
+        };
+        if used > available {
+            notes.push(format!(
+                "the text of {available} tokens is repeated to fill {used}"
+            ));
+        } else if used < available {
+            let why = if asked.is_some() {
+                "--length"
+            } else {
+                "the trained length; --length takes more"
+            };
+            notes.push(format!(
+                "the first {used} of {available} tokens are used ({why})"
+            ));
+        }
+        let ids: Vec<u32> = all.iter().copied().cycle().take(used).collect();
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let info = TextInfo {
+            source,
+            tokens: used as u64,
+            tokens_available: available as u64,
+            hash: blake3::hash(&bytes).to_hex().to_string(),
+            tokenizer,
+        };
+        Ok(Self { ids, info, notes })
+    }
+}
+
+/// Ids of a text file, and what made them.
+fn encode(
+    args: &MeasureArgs,
+    file: &Path,
+    checkpoint: &Checkpoint,
+) -> Result<(Vec<u32>, String), Failure> {
+    let bytes = std::fs::read(file)
+        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    if args.bytes || (args.path.is_none() && args.tokenizer.is_none()) {
+        return Ok((embedded::byte_ids(&bytes), "bytes".to_owned()));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::error(format!(
+            "{}: expected UTF-8 text, found another byte at offset {at}",
+            file.display()
+        ))
+    })?;
+    let tokenizer = match &args.tokenizer {
+        Some(path) => Tokenizer::open(path)?,
+        None => checkpoint.tokenizer()?,
+    };
+    let name = tokenizer
+        .path()
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    Ok((
+        tokenizer.encode(&text)?,
+        format!("{name} {}", tokenizer.hash()),
+    ))
+}

@@ -1,0 +1,37 @@
+//! The verbs, one file each.
+
+pub(crate) mod audit;
+pub(crate) mod completions;
+mod describe;
+mod estimate;
+pub(crate) mod explain;
+pub(crate) mod horizon;
+pub(crate) mod inspect;
+pub(crate) mod man;
+pub(crate) mod measure;
+
+use crate::args::{Cli, Verb};
+use crate::failure::{Exit, Failure};
+
+/// Version written into documents.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Runs the verb.
+pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
+    let global = cli.global;
+    if let Some(threads) = global.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.into())
+            .build_global()
+            .map_err(|error| Failure::error(format!("--threads {threads}: {error}")))?;
+    }
+    match cli.verb {
+        Verb::Horizon(args) => horizon::run(&args, &global),
+        Verb::Inspect(args) => inspect::run(&args, &global),
+        Verb::Audit(args) => audit::run(&args, &global),
+        Verb::Measure(args) => measure::run(&args, &global),
+        Verb::Explain(args) => explain::run(&args, &global),
+        Verb::Completions(args) => completions::run(&args, &global),
+        Verb::Man(args) => man::run(&args, &global),
+    }
+}

@@ -1,0 +1,74 @@
+//! How a run ends.
+
+use checkpoint::{CheckpointError, ErrorKind};
+
+/// Exit codes, the same for every verb and every format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// No finding at or above `--fail-on`.
+    Clean,
+    /// Findings at or above `--fail-on`.
+    Findings,
+    /// The job could not be done.
+    Error,
+    /// Not an ALiBi model.
+    NotApplicable,
+}
+
+impl Exit {
+    /// The number the process ends with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Clean => 0,
+            Self::Findings => 1,
+            Self::Error => 2,
+            Self::NotApplicable => 3,
+        }
+    }
+}
+
+/// Why there is no result, in one line.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// The job could not be done. Line breaks and control characters of `message` are made visible: it stays one line.
+    pub(crate) fn error(message: impl AsRef<str>) -> Self {
+        Self {
+            exit: Exit::Error,
+            message: report::text::escape(message.as_ref()).into_owned(),
+        }
+    }
+
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The line.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<CheckpointError> for Failure {
+    fn from(error: CheckpointError) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::NotAlibi => Exit::NotApplicable,
+            _ => Exit::Error,
+        };
+        Self {
+            exit,
+            ..Self::error(error.to_string())
+        }
+    }
+}
+
+impl From<model::ModelError> for Failure {
+    fn from(error: model::ModelError) -> Self {
+        Self::error(error.to_string())
+    }
+}

@@ -1,0 +1,155 @@
+//! The document: rendered in memory, then written whole or not at all.
+
+use crate::args::{ColorWhen, Format, GlobalArgs};
+use crate::failure::{Exit, Failure};
+use report::text::{RenderText, TextOptions};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+/// Columns when the output is not a terminal.
+const WIDTH_DEFAULT: usize = 100;
+/// Narrower than this no table is readable.
+const WIDTH_MIN: usize = 40;
+
+/// Renders `report` in the format asked for, writes it, and judges its findings.
+pub(crate) fn emit<R>(
+    report: &R,
+    outcome: &report::schema::Outcome,
+    global: &GlobalArgs,
+) -> Result<Exit, Failure>
+where
+    R: RenderText + serde::Serialize,
+{
+    // judged before anything is written: a mistyped --fail-on writes nothing
+    let exit = crate::fail_on::judge(&outcome.findings, global)?;
+    let body = match global.format() {
+        Format::Text => report.render_text(&text_options(global)),
+        Format::Json => report::json::render(report)
+            .map_err(|error| Failure::error(format!("JSON: {error}")))?,
+    };
+    write(&body, global)?;
+    Ok(exit)
+}
+
+/// Writes a finished document to `--out` or to stdout.
+pub(crate) fn write(body: &str, global: &GlobalArgs) -> Result<(), Failure> {
+    match &global.out {
+        Some(path) if path.as_os_str() != "-" => {
+            write_file(path, body.as_bytes()).map_err(|error| {
+                Failure::error(format!("{}: cannot be written: {error}", path.display()))
+            })
+        }
+        _ => write_stdout(body.as_bytes())
+            .map_err(|error| Failure::error(format!("stdout: {error}"))),
+    }
+}
+
+/// Writes to stdout; a reader that closed the pipe has seen enough.
+fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes aside, syncs, renames: a reader sees the old file or the whole new one.
+fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if path.is_dir() {
+        return Err(std::io::Error::new(
+            ErrorKind::IsADirectory,
+            "is a directory",
+        ));
+    }
+    let mut file = tempfile::Builder::new()
+        .prefix(".snellen-")
+        .tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    permit_reading(file.as_file())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    // the rename itself is safe only once the folder is; where folders cannot be opened there is nothing to sync
+    if let Ok(folder) = std::fs::File::open(folder) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
+}
+
+/// Temporary files are private; a report is an ordinary file.
+#[cfg(unix)]
+fn permit_reading(file: &std::fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn permit_reading(_file: &std::fs::File) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Layout of a text document: a terminal decides width and colour, a file or pipe always gets the same bytes.
+pub(crate) fn text_options(global: &GlobalArgs) -> TextOptions {
+    let to_file = global
+        .out
+        .as_ref()
+        .is_some_and(|path| path.as_os_str() != "-");
+    let terminal = !to_file && std::io::stdout().is_terminal();
+    let color = match global.color {
+        ColorWhen::Always => true,
+        ColorWhen::Never => false,
+        // honours NO_COLOR, CLICOLOR and the terminal's abilities
+        ColorWhen::Auto => {
+            !to_file
+                && anstream::AutoStream::choice(&std::io::stdout()) != anstream::ColorChoice::Never
+        }
+    };
+    let width = if terminal {
+        terminal_size::terminal_size().map(|(width, _)| usize::from(width.0))
+    } else {
+        None
+    };
+    TextOptions {
+        width: width.unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN),
+        color,
+        ascii: global.ascii || (terminal && !locale_is_utf8()),
+    }
+}
+
+/// Whether the locale's encoding is UTF-8, by the variables that decide it on Unix; elsewhere assumed.
+fn locale_is_utf8() -> bool {
+    if !cfg!(unix) {
+        return true;
+    }
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+    set.is_some_and(|value| {
+        let value = value.to_ascii_lowercase();
+        value.contains("utf-8") || value.contains("utf8")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_whole_and_nothing_is_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.json");
+        write_file(&path, b"old").unwrap();
+        write_file(&path, b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        let names: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["out.json"]);
+        assert!(write_file(folder.path(), b"x").is_err());
+        assert!(write_file(&folder.path().join("missing/out.json"), b"x").is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! `snellen horizon` from the outside: the golden numbers, through arguments and JSON.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{config_folder, json, run, snellen};
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("a number, not {value}"))
+}
+
+/// Issue "The eye chart", must hold; NUMERICS.md, the published table reconstructed.
+#[test]
+fn sixteen_heads_flushed_at_2048() {
+    let report = json("horizon --heads 16 --length 2048 --plan ftz");
+    assert_eq!(report["schema_version"], 1);
+    assert_eq!(report["length"], 2048);
+    assert_eq!(report["plan"], "ftz");
+    assert_eq!(report["heads"][0]["head"], 0);
+    assert_eq!(report["heads"][0]["first_blind_distance"], 124);
+    // 36.55 % counting keys, 36.57 % by the continuous formula that gives the published 36.6 %
+    assert!((number(&report["summary"]["blind_share_last_row"]) - 0.3655).abs() < 5e-5);
+    assert!((number(&report["summary"]["blind_share_last_row_continuous"]) - 0.3657).abs() < 5e-5);
+    let pairs: u64 = 2048 * 2049 / 2;
+    for head in report["heads"].as_array().unwrap() {
+        assert_eq!(head["pairs"], pairs);
+        for key in [
+            "slope",
+            "blind_pairs",
+            "blind_share_last_row",
+            "distinct_bias_last_20",
+        ] {
+            assert!(head[key].is_number(), "{key} in {head}");
+        }
+    }
+}
+
+/// As above: the log remedy moves the first blind distance to 4.373e53.
+#[test]
+fn the_log_remedy_is_never_blind_within_any_length() {
+    let report = json("horizon --heads 16 --length 2048 --plan ftz --remedy log");
+    let first = number(&report["heads"][0]["first_blind_distance"]);
+    assert!((first / 4.373e53 - 1.0).abs() < 1e-3, "{first}");
+    assert_eq!(report["remedy"], "log");
+    assert_eq!(report["summary"]["heads_touched"], 0);
+    for head in report["heads"].as_array().unwrap() {
+        assert_eq!(head["blind_pairs"], 0);
+    }
+}
+
+/// NUMERICS.md, golden counts: causal pairs below -103.97, bias alone.
+#[test]
+fn golden_counts_of_head_counts() {
+    for (heads, length, share, touched) in [
+        (12, 2048, 0.343, 8),
+        (16, 2048, 0.257, 8),
+        (32, 2048, 0.271, 17),
+        (12, 8192, 0.597, 10),
+        (16, 8192, 0.491, 12),
+        (32, 8192, 0.506, 25),
+    ] {
+        let report = json(&format!(
+            "horizon --heads {heads} --length {length} --plan ieee --criterion exp"
+        ));
+        assert!(
+            (number(&report["summary"]["blind_share"]) - share).abs() < 5e-4,
+            "{heads} heads at {length}"
+        );
+        assert_eq!(
+            report["summary"]["heads_touched"], touched,
+            "{heads} heads at {length}"
+        );
+    }
+}
+
+/// NEEDS.md N04: Falcon adds the bias before the scale, so the same slope reaches eight times as far.
+#[test]
+fn falcon_scales_its_bias() {
+    let report = json("horizon --like falcon-rw-1b --criterion exp --plan ieee");
+    assert_eq!(report["heads"][0]["first_blind_distance"], 990);
+    assert!((number(&report["heads"][0]["effective_slope"]) - 0.105_112).abs() < 1e-6);
+    let bloom = json("horizon --like bloom-7b1 --criterion exp --plan ieee");
+    assert_eq!(bloom["heads"][0]["first_blind_distance"], 124);
+    let run = run("horizon --family falcon --heads 32 --plan ieee");
+    assert!(run.error(2).contains("--head-width"));
+}
+
+/// NEEDS.md N18: bidirectional and causal pairs of one head of slope 0.5 at 1024.
+#[test]
+fn both_sides_of_an_encoder() {
+    let report =
+        json("horizon --slopes 0.5 --length 1024 --bidirectional --criterion exp --plan ieee");
+    assert_eq!(report["heads"][0]["blind_pairs"], 666_672);
+    assert_eq!(report["heads"][0]["pairs"], 1_048_576);
+    let causal = json("horizon --slopes 0.5 --length 1024 --criterion exp --plan ieee");
+    assert_eq!(causal["heads"][0]["blind_pairs"], 333_336);
+    assert_eq!(causal["heads"][0]["pairs"], 524_800);
+}
+
+/// NEEDS.md N01 and N06: position collapse by format and by form.
+#[test]
+fn collapse_depends_on_format_and_form() {
+    let distinct = |flags: &str| {
+        let report = json(&format!(
+            "horizon --heads 32 --length 8192 --plan ieee {flags}"
+        ));
+        let head = &report["heads"][0];
+        let of = |key: &str| head[key].as_u64().unwrap();
+        (
+            of("distinct_bias_last_20"),
+            of("distinct_bias_first_20"),
+            of("longest_equal_run"),
+        )
+    };
+    assert_eq!(distinct("--convention absolute --bias-dtype f32").0, 20);
+    assert_eq!(
+        distinct("--convention absolute --bias-dtype f16"),
+        (5, 20, 5)
+    );
+    let (last, _, run) = distinct("--convention absolute --bias-dtype bf16");
+    assert_eq!((last, run), (1, 39));
+    let (last, first, _) = distinct("--convention relative --bias-dtype bf16");
+    assert_eq!((last, first), (20, 1));
+}
+
+/// NEEDS.md N09 and N10.
+#[test]
+fn slopes_in_order() {
+    let of = |heads: u64| {
+        let report = json(&format!("horizon --heads {heads}"));
+        report["heads"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|head| number(&head["slope"]))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(8),
+        [
+            0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625
+        ]
+    );
+    assert_eq!(of(6), [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]);
+    assert_eq!(of(3), [0.0625, 0.00390625, 0.25]);
+    let sorted = json("horizon --heads 3 --sort slope");
+    let order: Vec<_> = sorted["heads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|head| head["head"].as_u64().unwrap())
+        .collect();
+    assert_eq!(order, [2, 0, 1]);
+    let printed = run("horizon --print-slopes --heads-total 8").stdout;
+    assert_eq!(printed.lines().count(), 9);
+    assert!(printed.lines().nth(1).unwrap().contains("0.5"));
+}
+
+#[test]
+fn several_plans_keep_their_own_results_and_the_first_leads() {
+    let report = json("horizon --heads 16 --plan ieee,ftz --plan hf-eager:bf16,ftz");
+    let keys: Vec<_> = report["plans"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|plan| plan["plan"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["ieee", "ftz", "hf-eager:bf16"]);
+    assert_eq!(report["plan"], "ieee");
+    assert_eq!(report["heads"], report["plans"][0]["heads"]);
+    assert_ne!(report["heads"], report["plans"][1]["heads"]);
+    for step in report["plans"][2]["steps"].as_array().unwrap() {
+        assert!(!step["source"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn known_models_need_no_file_and_unknown_ones_are_answered() {
+    for model in [
+        "bloom-560m",
+        "mpt-7b-storywriter",
+        "jina-v2-base",
+        "bigscience/bloom-7b1",
+    ] {
+        assert_eq!(snellen(["horizon", "--like", model]).code, 0, "{model}");
+    }
+    let run = run("horizon --like blom-560m");
+    assert!(run.error(2).contains("did you mean \"bloom-560m\"?"));
+}
+
+#[test]
+fn a_configuration_alone_is_enough() {
+    let folder = config_folder(
+        r#"{"model_type": "bloom", "n_head": 32, "hidden_size": 4096, "n_layer": 2}"#,
+    );
+    let folder_path = folder.path().to_str().unwrap();
+    for path in [folder_path.to_owned(), format!("{folder_path}/config.json")] {
+        let report = json(&format!("horizon {path} --plan ieee --criterion exp"));
+        assert_eq!(report["model"]["family"], "bloom");
+        assert_eq!(report["heads"][0]["first_blind_distance"], 124);
+    }
+}
+
+#[test]
+fn lengths_at_the_edges() {
+    let one = json("horizon --heads 16 --length 1");
+    assert_eq!(one["heads"][0]["pairs"], 1);
+    assert_eq!(one["heads"][0]["blind_pairs"], 0);
+    json("horizon --heads 112 --length 1000003");
+    assert!(
+        run("horizon --heads 16 --length 0")
+            .error(2)
+            .contains("--length")
+    );
+    assert!(run("horizon --heads 0").error(2).contains("head count"));
+    assert!(run("horizon").error(2).contains("--like"));
+}
+
+#[test]
+fn the_chart_of_many_heads_wraps() {
+    let run = run("horizon --like bloom --plan ieee");
+    assert_eq!(run.code, 0);
+    let too_wide: Vec<_> = run
+        .stdout
+        .lines()
+        .filter(|line| line.chars().count() > 100)
+        .collect();
+    assert!(too_wide.is_empty(), "{too_wide:#?}");
+}

@@ -1,0 +1,256 @@
+//! `snellen measure` and `snellen audit` from the outside.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{embedded_folder, json, run, snellen};
+
+fn heads(report: &Value) -> &Vec<Value> {
+    report["heads"].as_array().unwrap()
+}
+
+#[test]
+fn without_arguments_it_measures_the_embedded_model_and_says_so() {
+    let run = run("measure");
+    assert!(run.code <= 1, "{run:?}");
+    assert!(
+        run.stdout.contains("embedded") && run.stdout.contains("random"),
+        "{}",
+        run.stdout
+    );
+    let report = json("measure --plan ieee,hf-eager:f16");
+    assert_eq!(heads(&report).len(), 16);
+    let length = report["length"].as_u64().unwrap();
+    assert_eq!(report["text"]["tokens"], length);
+    for head in heads(&report) {
+        for plan in ["ieee", "hf-eager:f16"] {
+            let evidence = &head["plans"][plan];
+            assert_eq!(evidence["pairs"], length * (length + 1) / 2);
+            for key in [
+                "blind_pairs",
+                "first_blind_distance",
+                "last_visible_distance",
+            ] {
+                assert!(evidence.get(key).is_some(), "{key}");
+            }
+        }
+        for key in [
+            "layer",
+            "head",
+            "reach_50",
+            "reach_90",
+            "reach_99",
+            "entropy_nats",
+            "key0_mass",
+            "max_score",
+        ] {
+            assert!(head.get(key).is_some(), "{key}");
+        }
+        let mass: f64 = head["mass_by_distance"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|bin| bin["mass"].as_f64().unwrap())
+            .sum();
+        assert!((mass - 1.0).abs() < 1e-6, "{mass}");
+    }
+    // an untrained model knows nothing: about ln 256 nats a byte, or worse
+    assert!(report["loss"]["nats_per_token"].as_f64().unwrap() > 4.0);
+    for finding in report["findings"].as_array().unwrap() {
+        for key in ["code", "layer", "head", "plan", "value", "threshold"] {
+            assert!(finding.get(key).is_some(), "{key}");
+        }
+    }
+}
+
+#[test]
+fn the_steepest_head_goes_blind_and_the_flattest_does_not() {
+    let report = json("measure --plan ieee");
+    let first =
+        |head: usize| heads(&report)[head]["plans"]["ieee"]["first_blind_distance"].as_u64();
+    // slope 0.5 without content: 208 tokens; content of a few nats moves it by tens of tokens
+    let steepest = first(0).unwrap();
+    assert!((150..260).contains(&steepest), "{steepest}");
+    assert_eq!(first(7), None);
+}
+
+#[test]
+fn filters_keep_original_indices_and_numbers() {
+    let all = json("measure");
+    let some = json("measure --layers 1 --heads 3,5-6");
+    let places: Vec<_> = heads(&some)
+        .iter()
+        .map(|head| (head["layer"].as_u64(), head["head"].as_u64()))
+        .collect();
+    assert_eq!(
+        places,
+        [(Some(1), Some(3)), (Some(1), Some(5)), (Some(1), Some(6))]
+    );
+    for head in heads(&some) {
+        assert!(heads(&all).contains(head), "a filter changed a number");
+    }
+    assert_eq!(some["loss"], all["loss"]);
+}
+
+#[test]
+fn threads_change_no_byte() {
+    let one = run("measure --threads 1 --json --plan ieee,ftz,hf-eager:bf16");
+    for threads in [2, 8] {
+        let more = run(&format!(
+            "measure --threads {threads} --json --plan ieee,ftz,hf-eager:bf16"
+        ));
+        assert_eq!(one.stdout, more.stdout, "{threads} threads");
+    }
+}
+
+#[test]
+fn odd_and_tiny_lengths_have_clear_outcomes() {
+    for length in [1, 2, 7, 63, 65, 127] {
+        let report = json(&format!("measure --length {length}"));
+        assert_eq!(report["length"], length);
+        assert_eq!(report["text"]["tokens"], length);
+        assert_eq!(report["loss"]["tokens"], length - 1);
+    }
+    let one = json("measure --length 1");
+    assert_eq!(one["loss"]["nats_per_token"], Value::Null);
+}
+
+#[test]
+fn texts_are_never_cut_or_stretched_silently() {
+    let cut = json("measure --length 100");
+    assert!(
+        cut["notes"].to_string().contains("the first 100 of"),
+        "{}",
+        cut["notes"]
+    );
+    assert!(run("measure --length 100000").error(2).contains("--repeat"));
+    let repeated = json("measure --length 3000 --repeat --layers 0 --heads 0");
+    assert_eq!(repeated["length"], 3000);
+    assert!(repeated["notes"].to_string().contains("repeated"));
+}
+
+#[test]
+fn bad_texts_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    assert!(
+        snellen(["measure", "--text", &file("empty.txt", b"")])
+            .error(2)
+            .contains("no tokens")
+    );
+    assert!(
+        snellen(["measure", "--tokens", &file("large.txt", b"1 2 256")])
+            .error(2)
+            .contains("large.txt")
+    );
+    snellen(["measure", "--tokens", &file("words.txt", b"one two")]).error(2);
+    let ids = json(&format!(
+        "measure --tokens {}",
+        file("ids.txt", b"1 2 255\n0 7")
+    ));
+    assert_eq!(ids["length"], 5);
+    assert_eq!(ids["text"]["tokenizer"], "ids");
+    let model = embedded_folder();
+    let model = model.path().to_str().unwrap();
+    assert!(snellen(["measure", model]).error(2).contains("--text"));
+    let text = file("text.txt", b"some text");
+    assert!(
+        snellen(["measure", model, "--text", &text])
+            .error(2)
+            .contains("tokenizer")
+    );
+    assert_eq!(
+        json(&format!("measure {model} --bytes --text {text}"))["length"],
+        9
+    );
+    let latin = file("latin.txt", b"caf\xe9");
+    assert_eq!(
+        json(&format!("measure {model} --bytes --text {latin}"))["length"],
+        4
+    );
+}
+
+#[test]
+fn memory_is_estimated_and_the_limit_obeyed() {
+    let line = run("measure --max-memory 1kB");
+    let line = line.error(2);
+    assert!(
+        line.contains("estimate") && line.contains("--max-memory"),
+        "{line}"
+    );
+}
+
+#[test]
+fn audit_certifies_what_measure_observes() {
+    let model = embedded_folder();
+    let model = model.path().to_str().unwrap();
+    let audit = json(&format!(
+        "audit {model} --length 2371 --plan ieee,hf-eager:f16"
+    ));
+    let measure = json("measure --plan ieee,hf-eager:f16");
+    assert_eq!(heads(&audit).len(), 16);
+    for (proved, seen) in heads(&audit).iter().zip(heads(&measure)) {
+        for key in ["slope", "effective_slope", "score_bound", "gap_bound"] {
+            assert!(proved[key].is_number(), "{key} in {proved}");
+        }
+        assert!(seen["max_score"].as_f64().unwrap() <= proved["score_bound"].as_f64().unwrap());
+        for plan in ["ieee", "hf-eager:f16"] {
+            let (proved, seen) = (&proved["plans"][plan], &seen["plans"][plan]);
+            if let (Some(first), Some(visible)) = (
+                seen["first_blind_distance"].as_u64(),
+                proved["guaranteed_visible"].as_u64(),
+            ) {
+                assert!(first > visible, "blind at {first}, guaranteed to {visible}");
+            }
+            if let (Some(last), Some(certified)) = (
+                seen["last_visible_distance"].as_u64(),
+                proved["certified_horizon"].as_u64(),
+            ) {
+                assert!(
+                    last <= certified,
+                    "seen at {last}, certified blind past {certified}"
+                );
+            }
+        }
+    }
+    let some = json(&format!("audit {model} --layers 1 --heads 6"));
+    assert_eq!(heads(&some).len(), 1);
+    assert_eq!(heads(&some)[0]["head"], 6);
+}
+
+#[test]
+fn damaged_weights_write_nothing() {
+    let model = embedded_folder();
+    let weights = model.path().join("model.safetensors");
+    let whole = std::fs::read(&weights).unwrap();
+    for cut in [whole.len() - 1, whole.len() / 2, 4] {
+        std::fs::write(&weights, &whole[..cut]).unwrap();
+        for verb in ["inspect", "audit"] {
+            let run = snellen([verb, model.path().to_str().unwrap()]);
+            assert!(
+                run.error(2).contains("model.safetensors"),
+                "{verb} cut to {cut}"
+            );
+        }
+    }
+    // a NaN among the query weights
+    let mut poisoned = whole;
+    let end = poisoned.len();
+    poisoned[end - 2..].copy_from_slice(&0x7fc0_u16.to_le_bytes());
+    std::fs::write(&weights, &poisoned).unwrap();
+    let text = model.path().join("text.txt");
+    std::fs::write(&text, "abc").unwrap();
+    let run = snellen([
+        "measure",
+        model.path().to_str().unwrap(),
+        "--bytes",
+        "--text",
+        text.to_str().unwrap(),
+    ]);
+    run.error(2);
+}
