@@ -53,8 +53,8 @@ pub struct HeadCertificate {
     /// No pair up to this distance, itself included, is blind, whatever the text. `None`: not even the query's own key is
     /// guaranteed a weight.
     pub guaranteed_visible: Option<u64>,
-    /// Inputs of random direction (NUMERICS.md): half of the pairs of average content are blind beyond this distance. A typical
-    /// value, not a proof. `None`: at no distance.
+    /// Inputs of random direction (docs/NUMERICS.md, Certificates): half of the pairs of average content are blind beyond this
+    /// distance. A typical value, not a proof. `None`: at no distance.
     pub expected_horizon: Option<u64>,
     /// Every pair beyond this distance is blind, whatever the text. `None`: cannot be proved of any distance.
     pub certified_horizon: Option<u64>,

@@ -58,7 +58,7 @@ fn certificate(
     )
 }
 
-/// Without content all three distances are the table of NUMERICS.md ("Golden counts"): first distance with exp = 0, less 1.
+/// Without content all three distances are those of docs/NUMERICS.md, First blind distances: exp = 0, less 1.
 #[test]
 fn without_content_the_three_distances_are_the_golden_ones() {
     let linear = BiasFunction::linear();
@@ -224,7 +224,7 @@ fn expected_horizon_agrees_with_simulation() {
     }
 }
 
-/// The property of the issue: for random weights, random and adversarial inputs and every plan, no pair beyond the certified
+/// What a certificate claims: for random weights, random and adversarial inputs and every plan, no pair beyond the certified
 /// horizon is non-zero and none within the guaranteed distance is zero.
 #[test]
 fn no_input_breaks_a_certificate_under_any_plan() {
@@ -459,8 +459,8 @@ fn shared_data() -> PathBuf {
     )
 }
 
-/// `data/README.md`: "Certified horizons of its first layer's head 0 (f32, norm bound): guaranteed visible to 58, provably
-/// blind past 357."
+/// docs/NUMERICS.md, Certificates: by the norm bound, f32, head 0 of the first layer is guaranteed visible to 58 and provably
+/// blind past 357.
 #[test]
 fn alilama_first_head() {
     let path = shared_data().join("models/alilama/alilama_batches_512_470K.safetensors");

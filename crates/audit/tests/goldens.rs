@@ -1,5 +1,5 @@
-//! Per-head statistics of the fixtures, as transformers 5.24 and `peers/stats.py` give them (`golden.json`, made by
-//! `peers/golden.py`, seed 5, 200 tokens): exact zeros, mass on key 0, mass by distance, mean distance.
+//! Per-head statistics of the fixtures of the data folder (`golden.json`, from the attention of transformers 5.24, seed 5, 200
+//! tokens): exact zeros, mass on key 0, mass by distance, mean distance.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -14,7 +14,7 @@ use numerics::PrecisionPlan;
 use serde_json::Value;
 use snellen_audit::evidence::{Evidence, EvidenceCollector, EvidenceOptions};
 
-/// Tolerance of the issue for probabilities, means of which these are.
+/// Tolerance for probabilities, means of which these are.
 const PROBABILITY: f64 = 1e-5;
 
 fn fixture(name: &str) -> Option<PathBuf> {

@@ -1,4 +1,5 @@
-//! Which configurations have linear biases, under which convention, and what broken ones say (NEEDS N04, N10, N13, N18, N20, N25).
+//! Which configurations have linear biases, under which convention, and what broken ones say (docs/FAMILIES.md,
+//! Detection).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -41,7 +42,7 @@ fn baichuan(layers: usize) -> String {
     )
 }
 
-/// N13: five ways to spell the switch, each with its own convention and score scale.
+/// Five ways to spell the switch (https://github.com/antonellof/ferrox/pull/243), each with its own convention and score scale.
 #[test]
 fn families_with_linear_biases() {
     let bloom = facts(BLOOM_CONFIG);
@@ -107,7 +108,7 @@ fn families_with_linear_biases() {
         (Family::JinaBert, false, None)
     );
 
-    // N20: the starting size is reported, and is no limit.
+    // The starting size is reported, and is no limit (https://github.com/MAGICS-LAB/DNABERT_2/issues/57).
     let dnabert = facts(DNABERT);
     assert_eq!(
         (dnabert.family, dnabert.causal, dnabert.trained_length),
@@ -121,7 +122,7 @@ fn families_with_linear_biases() {
     assert_eq!(replit.slope_values().unwrap()[0], 2f64.powf(-8.0 / 12.0));
 }
 
-/// N13: the negative of each family that has one.
+/// The negative of each family that has one.
 #[test]
 fn families_without_linear_biases() {
     for (config, seen) in [
@@ -176,7 +177,7 @@ fn families_without_linear_biases() {
     }
 }
 
-/// N13: what cannot be told is an error, never a guess.
+/// What cannot be told is an error, never a guess.
 #[test]
 fn families_that_cannot_be_told() {
     for (config, seen) in [
@@ -311,7 +312,8 @@ fn broken_configurations_say_key_expected_and_found() {
     }
 }
 
-/// N04: Falcon's bias is scaled with the score, so its effective slope is 1/8 of BLOOM's at head width 64.
+/// Falcon's bias is scaled with the score, so its effective slope is 1/8 of BLOOM's at head width 64
+/// (https://github.com/NVIDIA/TensorRT-Model-Connect/pull/32).
 #[test]
 fn falcon_effective_slope() {
     let config = FALCON_CONFIG

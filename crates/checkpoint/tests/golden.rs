@@ -137,7 +137,7 @@ fn load(folder: &Path) -> Model {
     Model::new(spec, Arc::new(checkpoint)).unwrap()
 }
 
-/// Tolerances: 1e-5 in probability and 1e-4 in logits are those of the issue. The largest difference is printed.
+/// Tolerances: 1e-5 in probability and 1e-4 in logits. The largest difference is printed.
 fn against_transformers(family: &str) {
     let folder = golden(family);
     let model = load(&folder);

@@ -1,4 +1,4 @@
-//! Names, layouts and dtypes of the families whose weights are read (NEEDS L09, L10, L11, L13, R01, D3).
+//! Names, layouts and dtypes of the families whose weights are read.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -24,7 +24,8 @@ fn named<'t>(tensors: &'t [Tensor], end: &str) -> &'t Tensor {
     tensors.iter().find(|t| t.name.ends_with(end)).unwrap()
 }
 
-/// R01: BLOOM keeps query, key and value of a head together, so head 2 (width 8) has rows 48..72.
+/// BLOOM keeps query, key and value of a head together, so head 2 (width 8) has rows 48..72
+/// (https://github.com/Lightning-AI/litgpt/pull/1013).
 #[test]
 fn bloom_and_falcon_fuse_per_head() {
     for (config, tensors) in [
@@ -65,7 +66,7 @@ fn bloom_and_falcon_fuse_per_head() {
     }
 }
 
-/// R01: MPT stores three blocks, so head 2 has rows 16..24, 48..56, 80..88.
+/// MPT stores three blocks, so head 2 has rows 16..24, 48..56, 80..88.
 #[test]
 fn mpt_fuses_in_blocks() {
     let tensors = tiny_mpt(4, false);
@@ -131,7 +132,8 @@ fn mpt_with_grouped_heads_and_qk_norm() {
     assert_eq!(logits(dir.path(), IDS).len(), IDS.len() * VOCAB);
 }
 
-/// L09: without the head, with an equal head, with an alias in the metadata: the same; untied and without: an error.
+/// Without the head, with an equal head, with an alias in the metadata: the same; untied and without: an error
+/// (https://github.com/huggingface/transformers/issues/38870).
 #[test]
 fn tied_heads() {
     let tensors = tiny_bloom("transformer.");
@@ -171,7 +173,7 @@ fn tied_heads() {
     );
 }
 
-/// L10: with and without the prefix.
+/// With and without the prefix (https://github.com/huggingface/text-generation-inference/issues/399).
 #[test]
 fn name_prefix() {
     let expected = logits(
@@ -189,7 +191,7 @@ fn name_prefix() {
     );
 }
 
-/// L11: 16-bit weights are widened exactly, and that is said once.
+/// 16-bit weights are widened exactly, and that is said once.
 #[test]
 fn half_precision_weights() {
     let tensors = tiny_bloom("transformer.");
@@ -346,7 +348,7 @@ fn values_that_are_not_finite() {
     }
 }
 
-/// L13: pickles are never opened; the configuration still serves.
+/// Pickles are never opened; the configuration still serves.
 #[test]
 fn pickle_only_folder() {
     let dir = folder(BLOOM_CONFIG, &[]);

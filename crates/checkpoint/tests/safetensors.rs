@@ -1,4 +1,4 @@
-//! Hostile, broken and unusual safetensors files (NEEDS L01, L02, L05, L06, L08).
+//! Hostile, broken and unusual safetensors files.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -17,7 +17,8 @@ fn header_error(file: &[u8], expect: &[&str]) {
     );
 }
 
-/// L01: the stated length is compared with limit and size before anything is allocated.
+/// The stated length is compared with limit and size before anything is allocated
+/// (https://github.com/safetensors/safetensors/issues/668).
 #[test]
 fn absurd_header_lengths() {
     let mut file = (1u64 << 63).to_le_bytes().to_vec();
@@ -54,7 +55,7 @@ fn absurd_header_lengths() {
     header_error(&[0; 8], &["must begin with '{'"]);
 }
 
-/// L01 through the folder: the message names the file.
+/// The same through the folder: the message names the file.
 #[test]
 fn the_file_is_named() {
     let dir = folder(BLOOM_CONFIG, &[]);
@@ -68,7 +69,7 @@ fn the_file_is_named() {
     );
 }
 
-/// L02: each rule with the tensor and the rule's name.
+/// Each rule with the tensor and the rule's name (https://github.com/safetensors/safetensors/issues/401).
 #[test]
 fn hostile_headers() {
     let two = |a: &str, b: &str| {
@@ -202,7 +203,7 @@ fn legal_headers() {
     }
 }
 
-/// L05: of three shards, the one that is cut is named, with both sizes.
+/// Of three shards, the one that is cut is named, with both sizes (https://github.com/Comfy-Org/ComfyUI/pull/15722).
 #[test]
 fn truncated_shard() {
     let dir = sharded(BLOOM_CONFIG, &tiny_bloom("transformer."));
@@ -235,7 +236,7 @@ fn truncated_shard() {
     );
 }
 
-/// L06: a shard that is not there is listed, and nothing is computed.
+/// A shard that is not there is listed, and nothing is computed (https://github.com/sgl-project/sglang/pull/32279).
 #[test]
 fn missing_shard() {
     let dir = sharded(BLOOM_CONFIG, &tiny_bloom("transformer."));
@@ -291,7 +292,8 @@ fn index_that_does_not_fit_the_shards() {
     );
 }
 
-/// L08: paths that leave the folder are refused; links are followed, as caches of the model hub need.
+/// Paths that leave the folder are refused (https://github.com/huggingface/transformers/issues/47176); links are followed, as
+/// caches of the model hub need.
 #[test]
 fn path_traversal() {
     let tensors = tiny_bloom("transformer.");

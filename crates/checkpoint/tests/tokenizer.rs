@@ -1,4 +1,5 @@
-//! Tokenizer files, and what is said about those that are not understood (NEEDS L14).
+//! Tokenizer files, and what is said about those that are not understood
+//! (https://github.com/huggingface/tokenizers/issues/1297).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod support;
@@ -32,7 +33,7 @@ fn nothing_is_cut_and_nothing_added() {
     assert_eq!(tokenizer.hash().len(), 64);
 }
 
-/// L14: merges as pairs load.
+/// Merges as pairs load.
 #[test]
 fn merges_as_pairs() {
     let pairs = BPE.replace(r#"["a b", "Ġ a"]"#, r#"[["a", "b"], ["Ġ", "a"]]"#);
@@ -42,7 +43,7 @@ fn merges_as_pairs() {
     );
 }
 
-/// L14: the file, what was not understood, the likely reason.
+/// The file, what was not understood, the likely reason.
 #[test]
 fn errors_say_what_was_not_understood() {
     for (text, kind, expect) in [

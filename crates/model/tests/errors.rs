@@ -195,7 +195,7 @@ fn every_role_has_a_shape_and_only_those() {
     assert_eq!(bloom().weight_roles().len(), 3 + 2 * 16 + 2);
 }
 
-/// Golden: FAMILIES.md section 2, by hand. 8 heads would have slope 1/2 first; here one head with slope 1/2.
+/// Golden: by hand, from the definitions in docs/FAMILIES.md. 8 heads would have slope 1/2 first; here one head with slope 1/2.
 #[test]
 fn tables_follow_the_family() {
     let mut alibi = bloom().alibi;

@@ -17,7 +17,8 @@ fn reference_bound(logits: &[f64]) -> f64 {
     LOGIT_BOUND * largest.max(1.0)
 }
 
-/// Bound between two f32 ways to the same logits (N07, N22, P01), for logits up to 8; larger ones in proportion.
+/// Bound between two f32 ways to the same logits (chunks, cached steps, left padding), for logits up to 8; larger ones in
+/// proportion.
 fn same_bound(logits: &[f32]) -> f64 {
     let largest = logits.iter().fold(0f32, |m, x| m.max(x.abs()));
     1e-5 * f64::from(largest / 8.0).max(1.0)
@@ -120,7 +121,8 @@ fn a_model_that_is_not_causal_agrees_with_the_reference() {
     assert!(error.to_string().contains("not causal"), "{error}");
 }
 
-/// N22: a prefill in chunks of 7 equals one in a piece; N07: a cached step equals recomputation.
+/// A prefill in chunks of 7 equals one in a piece (https://github.com/Dao-AILab/flash-attention/issues/907); a cached step
+/// equals recomputation (https://github.com/vllm-project/vllm/pull/945).
 #[test]
 fn chunks_and_cached_steps_equal_the_whole() {
     for spec in all() {
@@ -167,7 +169,7 @@ fn a_cloned_or_truncated_cache_continues_on_its_own() {
     assert!(cache.bytes() >= 2 * 2 * 20 * 48 * 4);
 }
 
-/// P01: left-padded rows equal the row alone.
+/// Left-padded rows equal the row alone (https://github.com/huggingface/transformers/pull/17866).
 #[test]
 fn left_padding_changes_nothing() {
     for spec in all() {

@@ -161,7 +161,7 @@ impl Family {
     }
 
     /// How the family's reference implementation forms the bias (source: its attention code, read in the versions that
-    /// LOG.md names).
+    /// docs/FAMILIES.md names).
     pub const fn convention(self) -> BiasConvention {
         let key_position = BiasConvention {
             form: BiasForm::KeyPosition,

@@ -38,13 +38,13 @@ impl KnownModel {
     }
 }
 
-const NOTES: &str = "sizes: survey of configurations (FAMILIES.md section 5)";
+const NOTES: &str = "sizes: survey of configurations (docs/FAMILIES.md)";
 const NOTES_LENGTH_MEMORY: &str =
-    "sizes: survey of configurations (FAMILIES.md section 5); trained length from memory";
-const NOTES_LAYERS_LENGTH_MEMORY: &str = "heads and width: survey of configurations (FAMILIES.md section 5); layers and trained length from memory";
+    "sizes: survey of configurations (docs/FAMILIES.md); trained length from memory";
+const NOTES_LAYERS_LENGTH_MEMORY: &str = "heads and width: survey of configurations (docs/FAMILIES.md); layers and trained length from memory";
 const NOTES_LENGTH_CARD: &str =
-    "sizes: survey of configurations (FAMILIES.md section 5); trained length: model card";
-const CARD_LENGTH_MEMORY: &str = "width: survey of configurations (FAMILIES.md section 5); heads and layers: model card; trained length from memory";
+    "sizes: survey of configurations (docs/FAMILIES.md); trained length: model card";
+const CARD_LENGTH_MEMORY: &str = "width: survey of configurations (docs/FAMILIES.md); heads and layers: model card; trained length from memory";
 const MEMORY_LENGTH_CARD: &str = "sizes from memory; trained length: model card";
 const MEMORY: &str = "from memory";
 

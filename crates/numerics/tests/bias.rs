@@ -68,7 +68,7 @@ fn remedies_by_hand() {
     assert_eq!(plain.combine(0, 0.5, 60.0, 8.0), 56.0);
 }
 
-/// NUMERICS.md, the published table reconstructed: 16 heads, steepest slope 2^-0.5, tau = ln(2^-126).
+/// docs/NUMERICS.md, Published table: 16 heads, steepest slope 2^-0.5, tau = ln(2^-126).
 #[test]
 fn published_first_blind_distances() {
     let tau = exp_zero_threshold(Format::F32, Underflow::Flush);
@@ -82,7 +82,7 @@ fn published_first_blind_distances() {
     assert!((distance / 4.373e53 - 1.0).abs() < 2e-4, "{distance:e}");
 }
 
-/// NUMERICS.md, golden counts: slope against the first distance whose exponential is 0 in f32.
+/// docs/NUMERICS.md, First blind distances: slope against the first distance whose exponential is 0 in f32.
 #[test]
 fn golden_first_distances_in_f32() {
     let tau = exp_zero_threshold(Format::F32, Underflow::Gradual);
@@ -97,7 +97,7 @@ fn golden_first_distances_in_f32() {
         let got = BiasFunction::linear().first_distance_below(0, m, tau);
         assert_eq!(got, Some(expected), "slope 2^{log2_slope}");
     }
-    // NEEDS.md N04: Falcon with head width 64 divides the bias by 8.
+    // https://github.com/NVIDIA/TensorRT-Model-Connect/pull/32: Falcon with head width 64 divides the bias by 8.
     assert_eq!(
         BiasFunction::linear().first_distance_below(0, 2.0_f64.powf(-0.25) / 8.0, tau),
         Some(990.0)

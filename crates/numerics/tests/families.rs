@@ -7,7 +7,7 @@ use snellen_numerics::{
     known_models,
 };
 
-/// FAMILIES.md section 2, one row a family.
+/// docs/FAMILIES.md, Overview, one row a family.
 #[test]
 fn conventions_as_surveyed() {
     use BiasForm::{KeyPosition, Relative};
@@ -44,7 +44,7 @@ fn conventions_as_surveyed() {
     }
 }
 
-/// FAMILIES.md section 3: position 257 is stored as 256, and keys from 257 on come in tied groups.
+/// docs/FAMILIES.md, Falcon: position 257 is stored as 256, and keys from 257 on come in tied groups.
 #[test]
 fn falcon_rounds_position_and_product_to_bf16() {
     let storage = Family::Falcon.convention().storage.unwrap();
@@ -110,7 +110,7 @@ fn known_models_are_consistent() {
     }
 }
 
-/// FAMILIES.md section 5, sizes: width, heads, layers.
+/// docs/FAMILIES.md, Known models: width, heads, layers.
 #[test]
 fn published_sizes() {
     for (name, width, n_heads, n_layers) in [

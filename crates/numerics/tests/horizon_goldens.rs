@@ -1,4 +1,4 @@
-//! Golden numbers of NUMERICS.md and NEEDS.md. Every value names its table; none is regenerated here.
+//! The golden numbers of docs/NUMERICS.md. Every value names its section; none is regenerated here.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -77,7 +77,7 @@ fn assert_percent(name: &str, got: f64, printed: f64, decimals: i32) {
 
 #[test]
 fn published_table() {
-    // NUMERICS.md, "The published table (arXiv 2608.03994), reconstructed"; rule: exp flushed to zero in f32, plan ftz.
+    // docs/NUMERICS.md, Published table (arXiv 2608.03994); rule: exp flushed to zero in f32, plan ftz.
     let linear = Ask {
         plan: "ftz",
         ..Ask::default()
@@ -119,7 +119,7 @@ fn published_table() {
 
 #[test]
 fn shares_below_the_f32_threshold() {
-    // NUMERICS.md, "Golden counts": plan ieee, criterion exp (-103.97).
+    // docs/NUMERICS.md, Shares of blind pairs: plan ieee, criterion exp (-103.97).
     for (n_heads, at_2048, at_8192, touched) in [
         (12, 34.3, 59.7, [8, 10]),
         (16, 25.7, 49.1, [8, 12]),
@@ -145,8 +145,8 @@ fn shares_below_the_f32_threshold() {
 
 #[test]
 fn shares_when_flushed_and_in_f16() {
-    // NUMERICS.md, "16 heads, causal mean (last row in brackets)". Flushed: plan ftz. "fp16 probabilities": the numerator in
-    // f16 with gradual underflow (-17.33), plan ieee:f16, criterion exp. Normalised f16 weights give more, see the CSV test.
+    // docs/NUMERICS.md, Shares of blind pairs: 16 heads, causal mean, last row. Flushed: plan ftz. The numerator in f16 with
+    // gradual underflow (-17.33): plan ieee:f16, criterion exp. Normalised f16 weights give more, see the CSV test.
     let rows = [
         ("ftz", 2048, 28.5, 36.6),
         ("ftz", 8192, 52.2, 60.9),
@@ -181,7 +181,7 @@ fn shares_when_flushed_and_in_f16() {
 
 #[test]
 fn first_distances_by_slope() {
-    // NUMERICS.md, "slope | first distance with exp = 0, f32 | weight = 0, f32 | ... flushed | cast to bf16 | cast to f16".
+    // docs/NUMERICS.md, First blind distances: exp = 0, f32; weight = 0, f32; the same flushed; cast to bf16; cast to f16.
     let slopes = [0.5_f64.powf(0.25), 0.5_f64.sqrt(), 0.5, 0.0625, 0.00390625];
     let columns: [(&str, Criterion, [f64; 5]); 5] = [
         (
@@ -228,7 +228,7 @@ fn first_distances_by_slope() {
 
 #[test]
 fn two_criteria_differ() {
-    // NUMERICS.md, "Two criteria differ": slope 0.5, f32: 208 and 206 tokens.
+    // docs/NUMERICS.md, Zero criteria: slope 0.5, f32: 208 and 206 tokens.
     let hf = |criterion| {
         Ask {
             plan: "hf-eager",
@@ -244,7 +244,7 @@ fn two_criteria_differ() {
 
 #[test]
 fn both_directions() {
-    // NUMERICS.md, and N18: slope 0.5, length 1024.
+    // docs/NUMERICS.md, Both directions: slope 0.5, length 1024.
     let ask = |causal| {
         Ask {
             length: 1024,
@@ -262,7 +262,7 @@ fn both_directions() {
 
 #[test]
 fn position_collapse() {
-    // NUMERICS.md, "Position collapse": slope 2^-0.25, product in f32 then cast, last 20 keys, f16 / bf16.
+    // docs/NUMERICS.md, Position collapse: slope 2^-0.25, product in f32 then cast, last 20 keys, f16 / bf16.
     let slope = [0.5_f64.powf(0.25)];
     let table = [
         (1024, 20, 5),
@@ -287,7 +287,8 @@ fn position_collapse() {
 
 #[test]
 fn collapse_over_8192_keys() {
-    // NUMERICS.md: distinct over the whole 8192, 3965 / 880; NEEDS N01: longest run 1 / 5 / 39, last 20 keys 20 / 5 / 1.
+    // docs/NUMERICS.md, Position collapse: distinct over the whole 8192, 3965 / 880; longest run 1 / 5 / 39, last 20 keys
+    // 20 / 5 / 1.
     let slope = press(32)[0];
     assert!((slope - 0.5_f64.powf(0.25)).abs() < 1e-15);
     let ask = |dtype| {
@@ -332,7 +333,8 @@ fn collapse_over_8192_keys() {
 
 #[test]
 fn collapse_moves_with_the_form() {
-    // NEEDS N06: bf16, length 8192, head 0 of 32: absolute, last 20 keys 1 value; relative, last 20 keys 20, first 20 keys 1.
+    // docs/NUMERICS.md, Position collapse: bf16, length 8192, head 0 of 32: absolute, last 20 keys 1 value; relative,
+    // last 20 keys 20, first 20 keys 1.
     let ask = |form| {
         let plan = PrecisionPlan::parse("ieee:bf16", Family::Bloom)
             .unwrap()
@@ -351,7 +353,7 @@ fn collapse_moves_with_the_form() {
 
 #[test]
 fn f16_overflow() {
-    // NUMERICS.md: f16 bias overflows from distance 77,917 at slope 2^-0.25.
+    // docs/NUMERICS.md, Overflow: f16 bias overflows from distance 77,917 at slope 2^-0.25.
     let head = &Ask {
         plan: "ieee:f16",
         ..Ask::default()
@@ -368,9 +370,9 @@ fn f16_overflow() {
 
 #[test]
 fn bloom_in_f16_is_nan_from_here() {
-    // NUMERICS.md: "HF BLOOM in fp16 gives NaN from key position 65520/slope (steepest of 16: 92,658)". 65520 / 2^-0.5 is
-    // 92,659.3, and the product rounds below 65520 up to and including key 92,659: the first infinity is at 92,660. The printed
-    // 92,658 is 65519 / slope; the formula is what is tested.
+    // docs/NUMERICS.md, Overflow: NaN from key position ceil(65520 / slope). 65520 / 2^-0.5 is 92,659.3, and the product rounds
+    // below 65520 up to and including key 92,659: the first infinity is at 92,660. (92,658, as sometimes printed, is 65519 /
+    // slope.)
     let length = 100_000;
     let head = &Ask {
         plan: "hf-eager:f16",
@@ -389,7 +391,8 @@ fn bloom_in_f16_is_nan_from_here() {
 
 #[test]
 fn falcon_scales_its_bias() {
-    // NEEDS N04: 32 heads, head width 64: effective slope 0.8409 / 8 = 0.10511, first distance with exp = 0 in f32: 990.
+    // docs/NUMERICS.md, Falcon: 32 heads, head width 64: effective slope 0.8409 / 8 = 0.10511, first distance with exp = 0
+    // in f32: 990.
     let slopes = press(32);
     let bias = BiasFunction::linear();
     let ask = |plan: &str, criterion| {
@@ -409,7 +412,7 @@ fn falcon_scales_its_bias() {
     let head = ask("ieee", Criterion::Exp);
     assert!((head.effective_slope - 0.105112).abs() < 1e-6);
     assert_eq!(head.first_blind_distance, Some(990.0));
-    // NUMERICS / FAMILIES section 3: eager adds the bias twice, SDPA once.
+    // docs/FAMILIES.md, Falcon: eager adds the bias twice, SDPA once.
     assert!((ask("hf-eager", Criterion::Plan).effective_slope - 2.0 * 0.105112).abs() < 2e-6);
     assert!((ask("hf-sdpa", Criterion::Plan).effective_slope - 0.105112).abs() < 1e-6);
     // The same slope in BLOOM: 124.
@@ -421,7 +424,7 @@ fn falcon_scales_its_bias() {
 
 #[test]
 fn runtimes_of_the_half_slope_head() {
-    // FAMILIES section 0: "Head m=0.5: 208 (f32), 174 (SDPA CPU), 35 (fp16 P), 31 (CUDA FA llama.cpp)".
+    // docs/NUMERICS.md, First blind distances: 208 (f32), 174 (SDPA on the CPU), 35 (f16 numerators), 31 (llama.cpp CUDA).
     let first = |plan, family| {
         Ask {
             plan,
@@ -436,7 +439,7 @@ fn runtimes_of_the_half_slope_head() {
     assert_eq!(first("hf-sdpa", Family::Custom), Some(174.0));
     assert_eq!(first("flash-attn2:f16", Family::Custom), Some(35.0));
     assert_eq!(first("llama-cpp-cuda-fa", Family::Custom), Some(31.0));
-    // NUMERICS, "Observed in real code": bf16 SDPA at 87.25 is distance 175 on the mask's grid of 0.5 (torch 2.15, CPU, run).
+    // docs/NUMERICS.md, Thresholds: bf16 SDPA at 87.25 is distance 175 on the mask's grid of 0.5 (torch 2.15, CPU, run).
     assert_eq!(first("hf-sdpa:bf16", Family::Custom), Some(175.0));
     // torch 2.15, CPU, run with V = 2^15 so that the output cast hides nothing: 35 for f16.
     assert_eq!(first("hf-sdpa:f16", Family::Custom), Some(35.0));

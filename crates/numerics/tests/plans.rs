@@ -142,7 +142,7 @@ fn families_differ_under_eager() {
 
 #[test]
 fn thresholds_of_the_runtimes() {
-    // NUMERICS.md, "Observed in real code", and FAMILIES.md, "Zero thresholds".
+    // docs/NUMERICS.md, Thresholds: what runtimes do.
     let nats = |spec: &str| {
         let plan = PrecisionPlan::parse(spec, Family::Mpt).unwrap();
         (plan.numerator_zero_nats(), plan.weight_zero_nats())
@@ -169,7 +169,8 @@ fn thresholds_of_the_runtimes() {
     near(nats("llama-cpp-cuda-fa").0, 15.25);
     near(nats("vllm-paged:f16").1.unwrap(), 17.33);
     assert_eq!(nats("flash-attn2:f16").1, None);
-    // NEEDS N26, as plans: exp(-103.5) is kept, exp(-104) is not; flushed, exp(-87.4) is not.
+    // https://github.com/tensorflow/tensorflow/issues/36514, as plans: exp(-103.5) is kept, exp(-104) is not;
+    // flushed, exp(-87.4) is not.
     let ieee = PrecisionPlan::parse("ieee", Family::Custom).unwrap();
     assert!(!ieee.is_zero(103.5, 0.0) && ieee.is_zero(104.0, 0.0));
     let ftz = PrecisionPlan::parse("ftz", Family::Custom).unwrap();

@@ -43,7 +43,7 @@ fn canonical_forms() {
     );
 }
 
-/// NUMERICS.md, remedies: the letters of its table.
+/// docs/NUMERICS.md, Bias functions and remedies: the short forms of its table.
 #[test]
 fn short_codes() {
     check("C=-20+L", "clamp=-20+log");

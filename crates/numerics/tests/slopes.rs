@@ -26,7 +26,8 @@ fn assert_close(got: &[f64], expected: &[f64]) {
     }
 }
 
-/// NUMERICS.md, section Slopes; NEEDS.md N09 and N10.
+/// docs/NUMERICS.md, Slopes. Ports that got them wrong: https://github.com/paiml/aprender/pull/2143 (first slope 1) and
+/// https://github.com/ml-explore/mlx/pull/3071 (head counts that are not powers of two).
 #[test]
 fn golden_values() {
     assert_close(
@@ -118,7 +119,7 @@ fn press_equals_mpt_8_exactly_and_ggml_within_its_error_for_every_head_count() {
             8.0,
         ));
     }
-    // FAMILIES.md section 1: up to 7 ulp, at 112 heads, the most of any known model. Its base is raised to ever higher
+    // docs/NUMERICS.md, Slopes: up to 7 ulp, at 112 heads, the most of any known model. Its base is raised to ever higher
     // powers beyond: measured 11 ulp at 128 heads and 32 at 256.
     assert!(
         worst[..112].iter().all(|ulps| *ulps <= 7),

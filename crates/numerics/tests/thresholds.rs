@@ -2,7 +2,7 @@
 
 use snellen_numerics::{Format, Underflow, exp_zero_threshold, exp_zero_threshold_scaled};
 
-/// NUMERICS.md, section Thresholds: format, ln(min subnormal), gradual, flushed, and the decimals they are printed with.
+/// docs/NUMERICS.md, Thresholds: format, ln(min subnormal), gradual, flushed, and the decimals they are printed with.
 const GOLDEN: [(Format, f64, f64, f64); 5] = [
     (Format::F32, -103.2789, -103.9721, -87.3365),
     (Format::Bf16, -92.1886, -92.8817, -87.3365),

@@ -75,7 +75,7 @@ pub struct HeadBounds {
     /// G by the norm bound, whatever the method.
     pub norm_gap_bound: f64,
     /// Standard deviation of a query's scores over its keys, for inputs of random direction and unit variance per channel
-    /// (NUMERICS: `|Wq' Wk|_F * scale`, and the query's bias).
+    /// (docs/NUMERICS.md, Bounds from weights: `|Wq' Wk|_F * scale`, and the query's bias).
     pub score_deviation: f64,
     /// How `score_bound` and `gap_bound` were found.
     pub method: BoundMethod,

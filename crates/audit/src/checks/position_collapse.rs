@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_counts_of_the_survey() {
-        // NUMERICS, position collapse: 32 heads, head 0, last 20 keys, f16 / bf16 at 2048: 17 / 3.
+        // docs/NUMERICS.md, Position collapse: 32 heads, head 0, last 20 keys, f16 / bf16 at 2048: 17 / 3.
         let mut facts = facts(Family::Bloom);
         facts.n_heads = 32;
         facts.slopes = SlopeSchedule::Press;

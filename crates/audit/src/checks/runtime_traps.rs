@@ -13,7 +13,7 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     measures: "Settings of the configuration against what the runtime's source does with them: activation, norm, score scale, slope scaling, bias form at decode.",
     why_it_matters: "Scores and horizons measured here are those of the reference. The runtime's own differ, silently: vLLM runs BLOOM with the erf GELU, ignores MPT's softmax_scale and Jais' alibi_scaling; llama.cpp runs every GELU by the tanh form.",
     threshold: "The runtime is among the plans; a note for such a model under other plans.",
-    false_alarms: "Sources were read, not run, and runtimes change: see LOG.md for the versions. The two GELU forms differ by less than 5e-4.",
+    false_alarms: "Sources were read, not run, and runtimes change: see docs/FAMILIES.md for the versions. The two GELU forms differ by less than 5e-4.",
     remedies: &[
         (
             RemedyKind::Exact,

@@ -1,6 +1,6 @@
 //! Traps and remarks that a configuration or checkpoint gives rise to, as data, so that checks can turn them into findings.
 //!
-//! Sources are the reference implementations and runtimes as read or run for the survey of families; see LOG.md.
+//! Sources are the reference implementations and runtimes as read or run; docs/FAMILIES.md names the versions.
 
 /// Something about this model that a careful user should know. [`Note::is_trap`] tells what can silently change results in a
 /// runtime from what is only information.
