@@ -63,7 +63,7 @@ pub(crate) trait Lanes: Copy {
     fn all(self, m: Self::M) -> bool;
     /// `yes` where the flag is set, else `no`.
     fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
-    /// `x * 2^n` for integral `n` in [-126, 127] with `x * 2^n` a normal number; anything else gives anything.
+    /// `x * 2^n` for integral `n` with `x` and `x * 2^n` normal numbers; NaN stays NaN; anything else gives anything.
     fn scale_normal(self, x: Self::V, n: Self::V) -> Self::V;
     /// [`Lanes::scale_normal`], but 0 where `t <= cut`.
     #[inline(always)]

@@ -116,7 +116,10 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     fn scale_normal(self, x: V, n: V) -> V {
-        map(x, n, |x, n| x * pow2(n))
+        // `n` goes straight into the exponent: 2^n itself may be out of range.
+        map(x, n, |x, n| {
+            f32::from_bits(x.to_bits().wrapping_add(((n as i32) << 23) as u32))
+        })
     }
     #[inline(always)]
     fn scale(self, x: V, n: V) -> V {

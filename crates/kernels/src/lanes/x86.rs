@@ -232,7 +232,11 @@ impl Lanes for Avx2 {
     }
     #[inline(always)]
     fn scale_normal(self, x: __m256, n: __m256) -> __m256 {
-        self.mul(x, pow2_avx2(self, n))
+        // `n` goes straight into the exponent: 2^n itself may be out of range.
+        unsafe {
+            let e = _mm256_slli_epi32::<23>(_mm256_cvtps_epi32(n));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), e))
+        }
     }
     #[inline(always)]
     fn scale(self, x: __m256, n: __m256) -> __m256 {

@@ -35,7 +35,7 @@ mod values;
 
 pub(crate) use backward::{BackwardScratch, HeadSums, TileGradient, backward_tile, padded};
 
-use crate::exp::exp_lifted;
+use crate::exp::{exp, exp_lifted};
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
 use crate::skip::{AttentionStats, Bounds};
@@ -292,7 +292,7 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         let mut base = [zero; NV];
         for v in 0..NV {
             base[v] = s.select(s.le(mx[v], minus_inf), zero, mx[v]);
-            alpha[v] = exp_lifted(s, s.sub(m[v], base[v]), 1.0);
+            alpha[v] = exp(s, s.sub(m[v], base[v]));
             m[v] = mx[v];
         }
         let mut sum = [zero; NV];
