@@ -637,3 +637,18 @@ fn sdpa_blocks_as_torch_has_them() {
     // The last block has 52 keys; 278 keys back into the one before, its oldest are 17.4 nats below its newest. torch: 330.
     assert_eq!(first_zero("hf-sdpa:f16", 0.0625, 2100), Some(330));
 }
+
+/// FlashAttention-2 takes 128 keys a block at head width 64 and 64 at 128; no other plan depends on the width.
+#[test]
+fn flash_blocks_follow_the_head_width() {
+    let block = |plan: PrecisionPlan| match plan.max_reference {
+        MaxReference::Running { key_block, .. } => Some(key_block),
+        MaxReference::Final => None,
+    };
+    let flash = PrecisionPlan::parse("flash-attn2:f16", Family::Bloom).unwrap();
+    assert_eq!(block(flash.clone().for_head_width(64)), Some(128));
+    assert_eq!(block(flash.clone().for_head_width(128)), Some(64));
+    assert_eq!(flash.clone().for_head_width(64), flash);
+    let other = PrecisionPlan::parse("vllm-triton:f16", Family::Bloom).unwrap();
+    assert_eq!(other.clone().for_head_width(256), other);
+}

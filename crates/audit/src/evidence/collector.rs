@@ -78,7 +78,10 @@ impl EvidenceCollector {
         let causal = spec.alibi.convention.causal;
         let job = Job {
             spec: spec.clone(),
-            plans,
+            plans: plans
+                .into_iter()
+                .map(|plan| plan.for_head_width(spec.head_width))
+                .collect(),
             offsets: Offsets::new(options.length, causal),
             edges: distance_edges(options.length),
             causal,

@@ -10,8 +10,13 @@ use crate::threshold::exp_zero_threshold;
 
 use Format::{Bf16, F16, F32, F64};
 
-/// Keys in a block of FlashAttention-2 at head widths up to 128 (`kBlockN`, flash_fwd_launch_template.h).
-const FLASH_ATTN2_KEY_BLOCK: usize = 64;
+/// Keys in a block of FlashAttention-2's forward pass without dropout (`kBlockN`, flash_fwd_launch_template.h): 128 up to
+/// head width 64, 64 for wider heads (128 is used at 64 on every device; wider heads vary by device between 32 and 64).
+fn flash_attn2_key_block(head_width: usize) -> usize {
+    if head_width <= 64 { 128 } else { 64 }
+}
+/// Head width assumed until [`PrecisionPlan::for_head_width`] says otherwise: that of BLOOM-560m and Falcon-RW.
+const HEAD_WIDTH_DEFAULT: usize = 64;
 /// `TILE_SIZE` of vLLM's unified kernel at prefill.
 const VLLM_TRITON_KEY_BLOCK: usize = 32;
 /// `BLOCK_N` of FlexAttention's forward template.
@@ -70,6 +75,18 @@ impl PrecisionPlan {
         };
         plan.key = format!("{}:{}", name.name(), dtype.name());
         Ok(plan)
+    }
+
+    /// This plan for heads of `head_width` columns: FlashAttention-2 chooses its key block by it, and the running maximum
+    /// that its casts refer to moves in such blocks. No other plan changes.
+    #[must_use]
+    pub fn for_head_width(mut self, head_width: usize) -> Self {
+        if let (PlanName::FlashAttn2, MaxReference::Running { key_block, .. }) =
+            (self.name, &mut self.max_reference)
+        {
+            *key_block = flash_attn2_key_block(head_width);
+        }
+        self
     }
 }
 
@@ -359,7 +376,7 @@ fn flash_attn2(dtype: Format, family: Family) -> PrecisionPlan {
     };
     plan.exp = derived(F32, Underflow::Flush);
     plan.max_reference = MaxReference::Running {
-        key_block: FLASH_ATTN2_KEY_BLOCK,
+        key_block: flash_attn2_key_block(HEAD_WIDTH_DEFAULT),
         order: BlockOrder::NewestFirst,
     };
     plan.steps = vec![
