@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{embedded_folder, json, run, snellen};
+use support::{embedded_folder, json, run, shared_data, snellen};
 
 fn heads(report: &Value) -> &Vec<Value> {
     report["heads"].as_array().unwrap()
@@ -253,4 +253,72 @@ fn damaged_weights_write_nothing() {
         text.to_str().unwrap(),
     ]);
     run.error(2);
+}
+
+/// Issue "The eye chart", must hold: audit and measure of Alilama at 4096 finish, and the observed first blind distance of
+/// every head lies between its guaranteed-visible and certified distances.
+#[test]
+fn alilama_is_blind_where_its_weights_say() {
+    if shared_data("models/alilama/tokenizer.model").is_none() {
+        return;
+    }
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let spec = format!("{root}/specs/alilama.toml");
+    let text = format!("{root}/crates/cli/src/embedded/text.txt");
+    let plans = ["ieee", "ftz", "hf-eager:f16"];
+    let audit = json(&format!(
+        "audit {spec} --length 4096 --plan {}",
+        plans.join(",")
+    ));
+    let measure = json(&format!(
+        "measure {spec} --text {text} --length 4096 --repeat --plan {}",
+        plans.join(",")
+    ));
+    assert_eq!(heads(&measure).len(), 32);
+    let mut blind = 0;
+    for (proved, seen) in heads(&audit).iter().zip(heads(&measure)) {
+        for plan in plans {
+            let (proved, seen) = (&proved["plans"][plan], &seen["plans"][plan]);
+            // without a guarantee not even the query's own key is certain
+            let visible = proved["guaranteed_visible"].as_i64().unwrap_or(-1);
+            let certified = proved["certified_horizon"].as_i64().unwrap();
+            match seen["first_blind_distance"].as_i64() {
+                Some(first) => {
+                    blind += 1;
+                    assert!(
+                        visible < first && first <= certified + 1,
+                        "{visible} {first} {certified}"
+                    );
+                }
+                None => assert!(
+                    certified >= 4095,
+                    "nothing blind though certified blind past {certified}"
+                ),
+            }
+        }
+    }
+    assert!(blind > 32, "{blind} observations test little");
+}
+
+/// The checkpoints that transformers saved run through the command as they are.
+#[test]
+fn checkpoints_of_every_family_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let ids = folder.path().join("ids.txt");
+    let text: Vec<String> = (0..200).map(|i| (i * 7 % 500).to_string()).collect();
+    std::fs::write(&ids, text.join(" ")).unwrap();
+    for family in ["bloom", "mpt", "falcon"] {
+        let Some(path) = shared_data(&format!("fixtures/tiny_{family}")) else {
+            return;
+        };
+        let path = path.display();
+        assert_eq!(json(&format!("inspect {path}"))["model"]["family"], family);
+        let report = json(&format!(
+            "measure {path} --tokens {} --length 200 --plan ieee,hf-eager",
+            ids.display()
+        ));
+        assert_eq!(report["length"], 200);
+        let audit = json(&format!("audit {path}"));
+        assert_eq!(heads(&audit).len(), heads(&report).len());
+    }
 }

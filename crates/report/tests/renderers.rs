@@ -238,6 +238,7 @@ fn measure() -> MeasureReport {
         tokens_available: 300,
         hash: "ab".to_owned(),
         tokenizer: "tokenizer.json".to_owned(),
+        tokenizer_hash: Some("cd".to_owned()),
     });
     MeasureReport {
         envelope,

@@ -187,11 +187,12 @@ impl Tokens {
         checkpoint: &Checkpoint,
         spec: &ModelSpec,
     ) -> Result<Self, Failure> {
+        let plain = |tokenizer: &str| (tokenizer.to_owned(), None);
         let (all, source, tokenizer) = match (&args.text, &args.tokens) {
             (_, Some(file)) => (
                 read_token_file(file, spec.vocab_size)?,
                 file.display().to_string(),
-                "ids".to_owned(),
+                plain("ids"),
             ),
             (Some(file), None) => {
                 let (ids, tokenizer) = encode(args, file, checkpoint)?;
@@ -200,7 +201,7 @@ impl Tokens {
             (None, None) if args.path.is_none() => (
                 embedded::byte_ids(embedded::TEXT.as_bytes()),
                 embedded::NAME.to_owned(),
-                "bytes".to_owned(),
+                plain("bytes"),
             ),
             (None, None) => {
                 return Err(Failure::error(
@@ -215,71 +216,70 @@ impl Tokens {
         }
         check_ids(&all, spec.vocab_size)
             .map_err(|error| Failure::error(format!("{source}: {error}")))?;
-        Self::cut(all, source, tokenizer, args, spec)
-    }
-
-    /// The part that is used: never cut without saying so.
-    fn cut(
-        all: Vec<u32>,
-        source: String,
-        tokenizer: String,
-        args: &MeasureArgs,
-        spec: &ModelSpec,
-    ) -> Result<Self, Failure> {
-        let available = all.len();
-        let asked = args
-            .length
-            .map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-        let mut notes = Vec::new();
-        let used = match asked {
-            Some(asked) if asked > available && !args.repeat => {
-                return Err(Failure::error(format!(
-                    "{source}: the text has {available} tokens and --length asks for {asked}; give a longer text, a smaller \
-                     --length, or --repeat"
-                )));
-            }
-            Some(asked) => asked,
-            None => spec
-                .trained_length
-                .map_or(available, |trained| trained.min(available)),
-        };
-        if used > available {
-            notes.push(format!(
-                "the text of {available} tokens is repeated to fill {used}"
-            ));
-        } else if used < available {
-            let why = if asked.is_some() {
-                "--length"
-            } else {
-                "the trained length; --length takes more"
-            };
-            notes.push(format!(
-                "the first {used} of {available} tokens are used ({why})"
-            ));
-        }
+        let (used, notes) = length_used(args, spec, &source, all.len())?;
         let ids: Vec<u32> = all.iter().copied().cycle().take(used).collect();
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         let info = TextInfo {
             source,
             tokens: used as u64,
-            tokens_available: available as u64,
+            tokens_available: all.len() as u64,
             hash: blake3::hash(&bytes).to_hex().to_string(),
-            tokenizer,
+            tokenizer: tokenizer.0,
+            tokenizer_hash: tokenizer.1,
         };
         Ok(Self { ids, info, notes })
     }
 }
+
+/// How many of `available` tokens are used, and a note where that is not all of them once: never cut without saying so.
+fn length_used(
+    args: &MeasureArgs,
+    spec: &ModelSpec,
+    source: &str,
+    available: usize,
+) -> Result<(usize, Vec<String>), Failure> {
+    let asked = args
+        .length
+        .map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    let used = match asked {
+        Some(asked) if asked > available && !args.repeat => {
+            return Err(Failure::error(format!(
+                "{source}: the text has {available} tokens and --length asks for {asked}; give a longer text, a smaller \
+                 --length, or --repeat"
+            )));
+        }
+        Some(asked) => asked,
+        None => spec
+            .trained_length
+            .map_or(available, |trained| trained.min(available)),
+    };
+    let note = if used > available {
+        format!("the text of {available} tokens is repeated to fill {used}")
+    } else if used == available {
+        return Ok((used, Vec::new()));
+    } else if asked.is_some() {
+        format!("the first {used} of {available} tokens are used (--length)")
+    } else {
+        format!(
+            "the first {used} of {available} tokens are used (the trained length; --length takes more)"
+        )
+    };
+    Ok((used, vec![note]))
+}
+
+/// Name and, for a file, hash of what made the ids.
+type TokenizerName = (String, Option<String>);
 
 /// Ids of a text file, and what made them.
 fn encode(
     args: &MeasureArgs,
     file: &Path,
     checkpoint: &Checkpoint,
-) -> Result<(Vec<u32>, String), Failure> {
+) -> Result<(Vec<u32>, TokenizerName), Failure> {
     let bytes = std::fs::read(file)
         .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
     if args.bytes || (args.path.is_none() && args.tokenizer.is_none()) {
-        return Ok((embedded::byte_ids(&bytes), "bytes".to_owned()));
+        return Ok((embedded::byte_ids(&bytes), ("bytes".to_owned(), None)));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -297,8 +297,6 @@ fn encode(
         .file_name()
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default();
-    Ok((
-        tokenizer.encode(&text)?,
-        format!("{name} {}", tokenizer.hash()),
-    ))
+    let hash = tokenizer.hash().to_owned();
+    Ok((tokenizer.encode(&text)?, (name, Some(hash))))
 }

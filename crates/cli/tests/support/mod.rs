@@ -72,6 +72,7 @@ pub(crate) fn embedded_folder() -> tempfile::TempDir {
 }
 
 /// Data that is not part of the project, or `None` after saying so.
+#[allow(clippy::print_stderr, reason = "a skipped test is visible")]
 pub(crate) fn shared_data(path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("SNELLEN_SHARED_DATA").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),

@@ -101,6 +101,8 @@ pub struct TextInfo {
     pub hash: String,
     /// How the ids were made: a tokenizer file, `bytes`, or `ids`.
     pub tokenizer: String,
+    /// BLAKE3 hash of the tokenizer file; `null` where there is none.
+    pub tokenizer_hash: Option<String>,
 }
 
 /// What every document starts with.

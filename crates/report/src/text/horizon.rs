@@ -143,7 +143,14 @@ fn rule(plan: &HorizonPlan, criterion: &str) -> String {
         "weight" => [None, weight],
         _ => [numerator, weight],
     };
-    let rules: Vec<String> = rules.into_iter().flatten().collect();
+    let mut rules: Vec<String> = rules.into_iter().flatten().collect();
+    if rules.is_empty() {
+        // asked for a criterion that the plan itself does not have
+        rules.push(format!(
+            "exp divided by the row's sum is zero in {}",
+            plan.info.dtype
+        ));
+    }
     format!(
         "Plan {} ({}): {}",
         plan.info.plan,
