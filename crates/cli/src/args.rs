@@ -66,7 +66,7 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Exit with 1 on findings of this severity (note, warning, error) or code, with a limit on the value if wanted:
-    /// SN001:0.5 [default: warning]
+    /// SN001:0.5 [default: warning; nothing for the embedded model]
     #[arg(long, global = true, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<String>,
     /// Exit with 0 whatever is found
@@ -115,7 +115,7 @@ pub(crate) enum ColorWhen {
 /// Precision plans.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Precision plans NAME[:DTYPE], comma separated; f32 when no dtype is said
+    /// Precision plans `NAME[:DTYPE]`, comma separated; f32 when no dtype is said
     #[arg(long = "plan", value_name = "LIST", value_delimiter = ',', default_value = "ieee", long_help = PLAN_HELP)]
     pub(crate) plans: Vec<String>,
 }
