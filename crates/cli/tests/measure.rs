@@ -13,7 +13,7 @@ fn heads(report: &Value) -> &Vec<Value> {
 #[test]
 fn without_arguments_it_measures_the_embedded_model_and_says_so() {
     let run = run("measure");
-    assert!(run.code <= 1, "{run:?}");
+    assert_eq!(run.code, 0, "{run:?}");
     assert!(
         run.stdout.contains("embedded") && run.stdout.contains("random"),
         "{}",
@@ -183,6 +183,16 @@ fn memory_is_estimated_and_the_limit_obeyed() {
         line.contains("estimate") && line.contains("--max-memory"),
         "{line}"
     );
+    // refused before anything of that size is laid out
+    run("measure --length 900000M --repeat --max-memory 8GiB").error(2);
+    let model = embedded_folder();
+    let line = snellen([
+        "audit",
+        "--max-memory",
+        "1kB",
+        model.path().to_str().unwrap(),
+    ]);
+    assert!(line.error(2).contains("estimate"), "{line:?}");
 }
 
 #[test]

@@ -239,6 +239,12 @@ fn the_format_never_changes_the_exit_code() {
         assert_eq!(text.code, json.code, "{flags}");
         assert!(text.code <= 1, "{text:?}");
     }
+    assert_eq!(
+        run("measure").code,
+        0,
+        "the embedded model is a demonstration"
+    );
+    assert_eq!(run("measure --fail-on warning").code, 1);
     assert_eq!(run("measure --fail-on note").code, 1);
     assert_eq!(run("measure --fail-on note --exit-zero").code, 0);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! `snellen audit`: what the weights prove, for any text.
 
-use super::describe;
+use super::{describe, estimate};
 use crate::args::{GlobalArgs, PlanArgs};
 use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
@@ -50,6 +50,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
         .length
         .or(facts.trained_length)
         .unwrap_or(LENGTH_DEFAULT);
+    estimate::check_bounds(spec, global)?;
     let mut outcome = Outcome {
         notes: describe::notes(facts),
         ..Outcome::default()

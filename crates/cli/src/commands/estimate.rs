@@ -26,13 +26,36 @@ pub(super) fn check(
         ..MemoryRequest::new(length)
     };
     let total = memory_estimate(spec, &request).peak;
+    judge(
+        total,
+        &format!("{length} tokens"),
+        "use a smaller --length or fewer --heads",
+        global,
+    )
+}
+
+/// The same for bounds from weights, whatever the length: the query and key projections of two layers in f32, and of one in
+/// f64 with a copy to work on.
+pub(super) fn check_bounds(spec: &ModelSpec, global: &GlobalArgs) -> Result<(), Failure> {
+    let projections = spec.width as u64 * (spec.query_width() + spec.kv_width()) as u64;
+    let total = projections * (2 * size_of::<f32>() + 2 * size_of::<f64>()) as u64;
+    judge(
+        total,
+        "the weights of two layers",
+        "raise the limit",
+        global,
+    )
+}
+
+/// Says an estimate that is worth a line, and refuses one beyond `--max-memory`.
+fn judge(total: u64, what: &str, way_out: &str, global: &GlobalArgs) -> Result<(), Failure> {
     let said = format!(
-        "about {} of memory for {length} tokens, beyond the mapped weights",
+        "about {} of memory for {what}, beyond the mapped weights",
         bytes(total)
     );
     if let Some(limit) = global.max_memory.filter(|limit| total > *limit) {
         return Err(Failure::error(format!(
-            "estimate: {said}, more than --max-memory {}; use a smaller --length or fewer --heads",
+            "estimate: {said}, more than --max-memory {}; {way_out}",
             bytes(limit)
         )));
     }

@@ -69,8 +69,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
     let plans = args.plans.resolve(spec.family)?;
-    let tokens = Tokens::read(args, &checkpoint, &spec)?;
-    estimate::check(&spec, tokens.ids.len(), plans.len(), heads.len(), global)?;
+    // judged before the ids are laid out: a length far beyond any memory is refused, not tried
+    let affordable = |length| estimate::check(&spec, length, plans.len(), heads.len(), global);
+    let tokens = Tokens::read(args, &checkpoint, &spec, affordable)?;
 
     let mut outcome = Outcome {
         notes: tokens.notes.clone(),
@@ -79,8 +80,8 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     if unpacked.is_some() {
         outcome.notes.insert(
             0,
-            "no path was given: this is the embedded model, whose weights are random and not trained; \
-             `snellen measure PATH --text FILE` looks at yours"
+            "no path was given: this is the embedded model, whose weights are random and not trained, so its findings decide \
+             the exit code only with --fail-on; `snellen measure PATH --text FILE` looks at yours"
                 .to_owned(),
         );
     }
@@ -145,7 +146,10 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
         heads,
         outcome,
     };
-    crate::output::emit(&report, &report.outcome, global)
+    let demonstration = unpacked.is_some() && global.fail_on.is_empty();
+    let mut global = global.clone();
+    global.exit_zero |= demonstration;
+    crate::output::emit(&report, &report.outcome, &global)
 }
 
 fn forward(
@@ -186,6 +190,7 @@ impl Tokens {
         args: &MeasureArgs,
         checkpoint: &Checkpoint,
         spec: &ModelSpec,
+        affordable: impl FnOnce(usize) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let plain = |tokenizer: &str| (tokenizer.to_owned(), None);
         let (all, source, tokenizer) = match (&args.text, &args.tokens) {
@@ -217,6 +222,7 @@ impl Tokens {
         check_ids(&all, spec.vocab_size)
             .map_err(|error| Failure::error(format!("{source}: {error}")))?;
         let (used, notes) = length_used(args, spec, &source, all.len())?;
+        affordable(used)?;
         let ids: Vec<u32> = all.iter().copied().cycle().take(used).collect();
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         let info = TextInfo {
