@@ -114,13 +114,13 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     outcome.add_checks(&run_all(&context));
     outcome.drop_repeated_notes();
     if unpacked.is_some() {
-        // there is no path to repeat
+        // there is no path to repeat: the reader's own goes there
         for command in outcome
             .findings
             .iter_mut()
             .filter_map(|finding| finding.next_command.as_mut())
         {
-            *command = command.replace(" ''", "");
+            *command = command.replace("''", "PATH");
         }
     }
 
