@@ -53,8 +53,20 @@ fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Writes aside, syncs, renames: a reader sees the old file or the whole new one.
+/// Writes aside, syncs, renames: a reader sees the old file or the whole new one. A link is written through to what it names;
+/// a device or a pipe, which a rename would replace, is refused.
 fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = target.as_path();
+    if path.symlink_metadata().is_ok_and(|found| {
+        let kind = found.file_type();
+        !kind.is_file() && !kind.is_dir()
+    }) {
+        return Err(std::io::Error::new(
+            ErrorKind::InvalidInput,
+            "is not an ordinary file (a device, a pipe or a dangling link); leave --out away to write to stdout",
+        ));
+    }
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -63,6 +75,12 @@ fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         return Err(std::io::Error::new(
             ErrorKind::IsADirectory,
             "is a directory",
+        ));
+    }
+    if !folder.is_dir() {
+        return Err(std::io::Error::new(
+            ErrorKind::NotFound,
+            format!("the folder {} does not exist", folder.display()),
         ));
     }
     let mut file = tempfile::Builder::new()
@@ -150,6 +168,29 @@ mod tests {
             .collect();
         assert_eq!(names, ["out.json"]);
         assert!(write_file(folder.path(), b"x").is_err());
-        assert!(write_file(&folder.path().join("missing/out.json"), b"x").is_err());
+        let error = write_file(&folder.path().join("missing/out.json"), b"x").unwrap_err();
+        assert!(
+            error.to_string().contains("missing does not exist"),
+            "{error}"
+        );
+    }
+
+    /// A rename onto a device node replaces it for the whole machine.
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_and_devices_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_file(&link, b"new").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert!(link.symlink_metadata().unwrap().file_type().is_symlink());
+        // a socket stands for every special file: the test never aims at a device of the machine
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(write_file(&socket, b"x").is_err());
+        std::fs::remove_file(&file).unwrap();
+        assert!(write_file(&link, b"x").is_err(), "a dangling link");
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             continue;
         };
         let message = format!(
-            "the bias of slope {slope:.4e} is infinite in {} from position {position:.0} on, within {} tokens",
+            "the bias of slope {slope:.6} is infinite in {} from position {position:.0} on, within {} tokens",
             plan.bias.storage.name(),
             context.length
         );

@@ -58,7 +58,7 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             };
             let first = plan.first_blind_distance.unwrap_or(0);
             let message = format!(
-                "{:.1} % of the pairs have weight exactly zero under {}, the first at distance {first}: at slope {:.4e} the exponential leaves its range (effective slope {:.4e} nats a token)",
+                "{:.1} % of the pairs have weight exactly zero under {}, the first at distance {first}: at slope {:.6} the exponential leaves its range (effective slope {:.6} nats a token)",
                 100.0 * share,
                 plan.plan,
                 head.slope,

@@ -58,7 +58,7 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             continue;
         }
         let message = format!(
-            "content never offered more than {advantage:.2} nats over the query's own position; at effective slope {:.4e} that reaches {horizon:.0} of {} tokens",
+            "content never offered more than {advantage:.2} nats over the query's own position; at effective slope {:.6} that reaches {horizon:.0} of {} tokens",
             head.effective_slope, context.length
         );
         let next = "snellen explain SN012";

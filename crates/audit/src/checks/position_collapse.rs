@@ -46,7 +46,7 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         |(plan, head, slope, found)| {
             let severity = if found.distinct_last_20 < WARNING_BELOW.min(expected) { Severity::Warning } else { Severity::Note };
             let message = format!(
-                "the last {expected} keys have {} different biases at {} tokens: slope {slope:.4e} by position in {} leaves no room for the rest",
+                "the last {expected} keys have {} different biases at {} tokens: slope {slope:.6} by position in {} leaves no room for the rest",
                 found.distinct_last_20,
                 context.length,
                 plan.bias.storage.name()

@@ -118,6 +118,12 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
         certificates: Some(&certified),
         evidence: None,
     };
+    outcome.notes.push(
+        "only the weights that form q and k were read: the certificates hold if the others are finite, which \
+         `snellen measure` checks"
+            .to_owned(),
+    );
+    outcome.notes.extend(describe::unused(&checkpoint));
     outcome.add_checks(&run_all(&context));
     outcome.drop_repeated_notes();
 

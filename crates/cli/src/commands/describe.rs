@@ -72,3 +72,25 @@ pub(super) fn notes(facts: &ModelFacts) -> Vec<String> {
         .map(checkpoint::Note::text)
         .collect()
 }
+
+/// A remark that names the tensors which the model does not use, if there are any: a configuration with fewer layers than the
+/// file has is visible in every report.
+pub(super) fn unused(checkpoint: &Checkpoint) -> Option<String> {
+    const SHOWN: usize = 8;
+    let names: Vec<String> = checkpoint
+        .tensor_table()
+        .into_iter()
+        .filter(|row| !row.used)
+        .map(|row| row.name)
+        .collect();
+    let more = match names.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "tensors that the model does not use: {}{more}",
+            names[..names.len().min(SHOWN)].join(", ")
+        )
+    })
+}

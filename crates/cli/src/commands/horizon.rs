@@ -269,7 +269,10 @@ fn head_row(head: &numerics::HeadHorizon, bias: &BiasFunction) -> HorizonHead {
         blind_pairs: head.blind_pairs,
         blind_share,
         blind_last_row: head.blind_last_row,
-        blind_share_last_row: head.blind_share_last_row,
+        // the stored bias is +inf at some key: every row that sees it, the last one included, is NaN
+        blind_share_last_row: (head.nan_rows == 0).then_some(head.blind_share_last_row),
+        blind_share_last_row_reason: (head.nan_rows > 0)
+            .then(|| "the last row is NaN: its stored bias overflowed to infinity".to_owned()),
         blind_share_last_row_continuous: finite(head.blind_share_last_row_continuous),
         distinct_bias_last_20: head.distinct_bias_last_20,
         distinct_bias_first_20: head.distinct_bias_first_20,
@@ -367,7 +370,8 @@ fn from_heads(n_heads: usize, args: &HorizonArgs) -> Result<Subject, Failure> {
     let family = match &args.family {
         None => {
             notes.push(
-                "no family named: bias added after the scale, relative form; --family applies another convention".to_owned(),
+                "no family named: bias added after the scale; --family applies another convention"
+                    .to_owned(),
             );
             Family::Custom
         }

@@ -45,18 +45,7 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
             reason: reason.to_string(),
         });
     }
-    let unused: Vec<_> = checkpoint
-        .tensor_table()
-        .into_iter()
-        .filter(|row| !row.used)
-        .map(|row| row.name)
-        .collect();
-    if !unused.is_empty() {
-        outcome.notes.push(format!(
-            "tensors that the model does not use: {}",
-            unused.join(", ")
-        ));
-    }
+    outcome.notes.extend(describe::unused(&checkpoint));
     let has_weights = !dtypes.is_empty();
     let report = InspectReport {
         envelope,

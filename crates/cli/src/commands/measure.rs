@@ -86,6 +86,7 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
         );
     }
     outcome.notes.extend(describe::notes(&checkpoint.config));
+    outcome.notes.extend(describe::unused(&checkpoint));
 
     let options = EvidenceOptions {
         length: tokens.ids.len(),

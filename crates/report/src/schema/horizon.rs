@@ -75,8 +75,11 @@ pub struct HorizonHead {
     pub blind_share: f64,
     /// Blind keys of the last query.
     pub blind_last_row: u64,
-    /// `blind_last_row / length`.
-    pub blind_share_last_row: f64,
+    /// `blind_last_row / length`; `null` where the last row is NaN.
+    pub blind_share_last_row: Option<f64>,
+    /// Why `blind_share_last_row` is `null`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blind_share_last_row_reason: Option<String>,
     /// `1 - (threshold/slope)/length` clipped to `[0, 1]`: the published formula, which counts no keys.
     pub blind_share_last_row_continuous: Option<f64>,
     /// Distinct stored bias values among the last 20 keys (position collapse, a significand failure).
@@ -97,12 +100,14 @@ pub struct HorizonHead {
 pub struct HorizonSummary {
     /// Blind pairs over pairs, all heads together.
     pub blind_share: f64,
-    /// Mean over heads of the share of blind keys in the last row.
-    pub blind_share_last_row: f64,
+    /// Mean over heads of the share of blind keys in the last row, without heads whose last row is NaN; `null` when all are.
+    pub blind_share_last_row: Option<f64>,
     /// The same by the continuous formula; `null` when the bias is not linear.
     pub blind_share_last_row_continuous: Option<f64>,
     /// Heads with at least one blind pair.
     pub heads_touched: u64,
+    /// Heads with rows that are NaN: their pairs are neither visible nor counted as blind.
+    pub heads_nan: u64,
     /// Heads looked at.
     pub heads: u64,
 }
@@ -117,9 +122,10 @@ impl HorizonSummary {
         }
         let pairs: u128 = heads.iter().map(|head| head.pairs).sum();
         let blind: u128 = heads.iter().map(|head| head.blind_pairs).sum();
-        let mean = |value: &dyn Fn(&HorizonHead) -> f64| {
-            heads.iter().map(value).sum::<f64>() / heads.len() as f64
-        };
+        let last_rows: Vec<f64> = heads
+            .iter()
+            .filter_map(|head| head.blind_share_last_row)
+            .collect();
         let continuous: Option<Vec<f64>> = heads
             .iter()
             .map(|head| head.blind_share_last_row_continuous)
@@ -130,10 +136,12 @@ impl HorizonSummary {
             } else {
                 blind as f64 / pairs as f64
             },
-            blind_share_last_row: mean(&|head| head.blind_share_last_row),
+            blind_share_last_row: (!last_rows.is_empty())
+                .then(|| last_rows.iter().sum::<f64>() / last_rows.len() as f64),
             blind_share_last_row_continuous: continuous
                 .map(|shares| shares.iter().sum::<f64>() / heads.len() as f64),
             heads_touched: heads.iter().filter(|head| head.blind_pairs > 0).count() as u64,
+            heads_nan: heads.iter().filter(|head| head.nan_rows > 0).count() as u64,
             heads: heads.len() as u64,
         }
     }

@@ -47,6 +47,13 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
     for plan in &report.plans {
         let sum = &plan.summary;
         let key = &plan.info.plan;
+        if sum.heads_nan > 0 {
+            page.paragraph(&format!(
+                "Under {key} the stored bias of {} overflows to infinity within {length} tokens: rows that see it are NaN, and \
+                 the shares leave them out.",
+                plural(sum.heads_nan, "head"),
+            ));
+        }
         let text = if sum.heads_touched == 0 {
             format!("Under {key} no head is blind within {length} tokens by its bias alone.")
         } else {
@@ -57,7 +64,8 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
                 sum.heads_touched,
                 plural(sum.heads, "head"),
                 percent(sum.blind_share),
-                percent(sum.blind_share_last_row),
+                sum.blind_share_last_row
+                    .map_or_else(|| "an unknown part".to_owned(), percent),
             )
         };
         page.paragraph(&text);
@@ -90,7 +98,7 @@ fn chart_of(page: &mut Page<'_>, report: &HorizonReport) {
             .iter()
             .map(|head| {
                 Some(Cell {
-                    visible: Some(1.0 - head.blind_share_last_row),
+                    visible: head.blind_share_last_row.map(|share| 1.0 - share),
                     mark: mark(head, length),
                 })
             })
@@ -194,7 +202,10 @@ fn table_of(report: &HorizonReport, plan: &HorizonPlan) -> Table {
         row.push(cell(head.first_blind_distance));
         row.push(grouped(head.blind_pairs));
         row.push(percent(head.blind_share));
-        row.push(percent(head.blind_share_last_row));
+        row.push(
+            head.blind_share_last_row
+                .map_or_else(|| "NaN".to_owned(), percent),
+        );
         row.push(head.distinct_bias_last_20.to_string());
         if overflow {
             row.push(cell(head.overflow_distance));

@@ -35,11 +35,12 @@ fn summary(page: &mut Page<'_>, report: &MeasureReport) {
                 text.tokens, text.tokens_available
             )
         };
-        let mut line = format!(
-            "Text: {}, {used} (ids from {})",
-            escape(&text.source),
-            escape(&text.tokenizer)
-        );
+        let ids = if text.tokenizer == "ids" {
+            "token ids as given".to_owned()
+        } else {
+            format!("ids from {}", escape(&text.tokenizer))
+        };
+        let mut line = format!("Text: {}, {used} ({ids})", escape(&text.source));
         if let Some(loss) = report.loss.as_ref().and_then(|loss| loss.nats_per_token) {
             line.push_str(&format!("; loss {loss:.3} nats a token"));
         }
