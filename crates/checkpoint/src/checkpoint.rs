@@ -212,7 +212,7 @@ fn find_weights(folder: &Path) -> Result<Found, CheckpointError> {
         return Err(gguf(&file));
     }
     Err(CheckpointError::missing(
-        "no weights: expected model.safetensors or model.safetensors.index.json",
+        "no weights: expected model.safetensors or model.safetensors.index.json; `snellen horizon` needs the configuration only",
     )
     .in_file(folder))
 }

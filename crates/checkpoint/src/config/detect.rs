@@ -286,8 +286,13 @@ fn other(keys: &Keys<'_>, model_type: &str) -> CheckpointError {
             return not_alibi(keys, model_type, &format!("which has {positions}"));
         }
     }
+    let unknown = if model_type.is_empty() {
+        format!("there is {named}")
+    } else {
+        format!("{named} is not known")
+    };
     CheckpointError::unknown_family(format!(
-        "cannot tell whether this model has linear biases: {named} is not known and no key says so; describe the model in a spec file if it has"
+        "cannot tell whether this model has linear biases: {unknown} and no key says so; describe the model in a spec file if it has"
     ))
     .in_file(keys.path())
 }

@@ -189,6 +189,14 @@ fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonRep
                     .then(a.head.cmp(&b.head))
             });
         }
+        if plan.bias_multiplicity > 1 {
+            notes.push(format!(
+                "{} adds the bias of {} {} times (`snellen explain SN008`): the distances are those of the doubled slope",
+                plan.key(),
+                subject.family,
+                plan.bias_multiplicity
+            ));
+        }
         results.push(HorizonPlan {
             info: describe::plan(plan),
             convention: form_name(plan.bias.form).to_owned(),
