@@ -12,7 +12,7 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("a number, not {value}"))
 }
 
-/// Issue "The eye chart", must hold; NUMERICS.md, the published table reconstructed.
+/// docs/NUMERICS.md, Published table.
 #[test]
 fn sixteen_heads_flushed_at_2048() {
     let report = json("horizon --heads 16 --length 2048 --plan ftz");
@@ -51,7 +51,7 @@ fn the_log_remedy_is_never_blind_within_any_length() {
     }
 }
 
-/// NUMERICS.md, golden counts: causal pairs below -103.97, bias alone.
+/// docs/NUMERICS.md, Shares of blind pairs: causal pairs below -103.97, bias alone.
 #[test]
 fn golden_counts_of_head_counts() {
     for (heads, length, share, touched) in [
@@ -76,7 +76,7 @@ fn golden_counts_of_head_counts() {
     }
 }
 
-/// NEEDS.md N04: Falcon adds the bias before the scale, so the same slope reaches eight times as far.
+/// docs/NUMERICS.md, Falcon (https://github.com/NVIDIA/TensorRT-Model-Connect/pull/32): Falcon adds the bias before the scale, so the same slope reaches eight times as far.
 #[test]
 fn falcon_scales_its_bias() {
     let report = json("horizon --like falcon-rw-1b --criterion exp --plan ieee");
@@ -88,7 +88,7 @@ fn falcon_scales_its_bias() {
     assert!(run.error(2).contains("--head-width"));
 }
 
-/// NEEDS.md N18: bidirectional and causal pairs of one head of slope 0.5 at 1024.
+/// docs/NUMERICS.md, Both directions: bidirectional and causal pairs of one head of slope 0.5 at 1024.
 #[test]
 fn both_sides_of_an_encoder() {
     let report =
@@ -100,7 +100,7 @@ fn both_sides_of_an_encoder() {
     assert_eq!(causal["heads"][0]["pairs"], 524_800);
 }
 
-/// NEEDS.md N01 and N06: position collapse by format and by form.
+/// docs/NUMERICS.md, Position collapse: position collapse by format and by form.
 #[test]
 fn collapse_depends_on_format_and_form() {
     let distinct = |flags: &str| {
@@ -126,7 +126,7 @@ fn collapse_depends_on_format_and_form() {
     assert_eq!((last, first), (20, 1));
 }
 
-/// NEEDS.md N09 and N10.
+/// docs/NUMERICS.md, Slopes (https://github.com/paiml/aprender/pull/2143, https://github.com/ml-explore/mlx/pull/3071).
 #[test]
 fn slopes_in_order() {
     let of = |heads: u64| {

@@ -265,7 +265,7 @@ fn damaged_weights_write_nothing() {
     run.error(2);
 }
 
-/// Issue "The eye chart", must hold: audit and measure of Alilama at 4096 finish, and the observed first blind distance of
+/// Audit and measure of Alilama at 4096 finish, and the observed first blind distance of
 /// every head lies between its guaranteed-visible and certified distances.
 #[test]
 fn alilama_is_blind_where_its_weights_say() {

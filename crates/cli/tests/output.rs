@@ -205,7 +205,7 @@ fn mistakes_are_one_line_and_exit_2() {
     );
 }
 
-/// NEEDS.md N13 and D1: a model without ALiBi is not applicable, one of unknown convention is an error.
+/// docs/FAMILIES.md, Detection: a model without ALiBi is not applicable, one of unknown convention is an error.
 #[test]
 fn not_alibi_is_3_and_cannot_tell_is_2() {
     let rotary = config_folder(

