@@ -243,7 +243,7 @@ fn against_fixture(name: &str) {
         &format!("{name} logits"),
         &model.logits(&hidden, 0..ids.len()).unwrap(),
         &golden.floats("logits"),
-        1e-4,
+        1e-5,
     );
     let attn = golden.floats("attn");
     let size = ids.len() * ids.len();
