@@ -1,6 +1,6 @@
 //! Arguments shared by the verbs. What they mean is decided in `commands`.
 
-use crate::commands::{audit, completions, explain, horizon, inspect, man, measure};
+use crate::commands::{audit, completions, explain, horizon, inspect, man, measure, tokens, train};
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -32,6 +32,10 @@ pub(crate) enum Verb {
     Audit(audit::AuditArgs),
     /// What every head does on a text: blind pairs under many plans in one pass, reach, entropy, sinks, loss
     Measure(measure::MeasureArgs),
+    /// Train a decoder from a run file, exactly repeatable and resumable
+    Train(train::TrainArgs),
+    /// Train a tokenizer, or encode text for training
+    Tokens(tokens::TokensArgs),
     /// What a check measures, why it matters and what to do
     Explain(explain::ExplainArgs),
     /// Print a shell completion script

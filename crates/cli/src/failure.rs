@@ -72,3 +72,9 @@ impl From<model::ModelError> for Failure {
         Self::error(error.to_string())
     }
 }
+
+impl From<train::TrainError> for Failure {
+    fn from(error: train::TrainError) -> Self {
+        Self::error(error.to_string())
+    }
+}

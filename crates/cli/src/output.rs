@@ -55,7 +55,7 @@ fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
 
 /// Writes aside, syncs, renames: a reader sees the old file or the whole new one. A link is written through to what it names;
 /// a device or a pipe, which a rename would replace, is refused.
-fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = target.as_path();
     if path.symlink_metadata().is_ok_and(|found| {

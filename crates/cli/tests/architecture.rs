@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The crates in their only permitted direction: each may depend on those before it.
-const ORDER: [&str; 7] = [
+const ORDER: [&str; 8] = [
     "numerics",
     "kernels",
     "model",
     "checkpoint",
     "audit",
+    "train",
     "report",
     "cli",
 ];

@@ -41,6 +41,7 @@ pub mod exp;
 mod forward;
 mod input;
 mod lanes;
+pub mod matrix;
 mod observer;
 mod pack;
 pub mod reference;

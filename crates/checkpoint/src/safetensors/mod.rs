@@ -5,11 +5,13 @@
 //! | `header` | parser of one header, every rule with its message; pure, fuzzed |
 //! | `file` | one memory-mapped file, values widened to f32; the crate's only `unsafe` |
 //! | `index` | `model.safetensors.index.json`, path rules; pure, fuzzed |
+//! | `write` | one file written, whole or not at all |
 //! | `mod` | [`Tensors`], the union of the files of a checkpoint |
 
 mod file;
 mod header;
 mod index;
+mod write;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 pub use file::TensorFile;
 pub use header::{Dtype, HEADER_BYTES_MAX, Header, TensorInfo};
 pub use index::parse_index;
+pub use write::{StoredAs, TensorData, write_safetensors};
 
 use crate::error::{CheckpointError, quoted};
 use crate::read::read_limited;

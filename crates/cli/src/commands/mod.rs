@@ -9,6 +9,8 @@ pub(crate) mod horizon;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod measure;
+pub(crate) mod tokens;
+pub(crate) mod train;
 
 use crate::args::{Cli, Verb};
 use crate::failure::{Exit, Failure};
@@ -30,6 +32,8 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Inspect(args) => inspect::run(&args, &global),
         Verb::Audit(args) => audit::run(&args, &global),
         Verb::Measure(args) => measure::run(&args, &global),
+        Verb::Train(args) => train::run(&args, &global),
+        Verb::Tokens(args) => tokens::run(&args, &global),
         Verb::Explain(args) => explain::run(&args, &global),
         Verb::Completions(args) => completions::run(&args, &global),
         Verb::Man(args) => man::run(&args, &global),

@@ -1,0 +1,8 @@
+//! From text to batches: documents, tokenizers, token files, which tokens a step sees, and recall tasks laid into them.
+
+pub mod bpe;
+pub mod documents;
+pub mod encode;
+pub mod recall;
+pub mod sampler;
+pub mod shard;

@@ -1,0 +1,22 @@
+//! A training run as a folder: begun, continued exactly, finished.
+//!
+//! | in the folder | |
+//! |---|---|
+//! | `run.toml` | the configuration, with absolute paths to the token files |
+//! | `record.json` | versions, hashes, sizes; the last evaluation when finished |
+//! | `tokenizer.json` | a copy, where the configuration names one |
+//! | `metrics.jsonl` | one JSON object a line, only what does not depend on the machine |
+//! | `timing.jsonl` | tokens per second, beside it |
+//! | `checkpoints/step-*/` | parameters, moments, state |
+//! | `final/` | the trained model: `model.safetensors` and `model.toml`, which other verbs open |
+//! | `lock` | held while a process works here |
+
+pub mod checkpoint;
+mod evaluate;
+pub mod metrics;
+mod trainer;
+mod watch;
+
+pub use evaluate::{RecallCell, RecallScore};
+pub use trainer::{Ending, Estimate, Observer, RunRecord, Trainer, estimate};
+pub use watch::{HeadWatch, WatchReport};
