@@ -1,6 +1,8 @@
 //! Arguments shared by the verbs. What they mean is decided in `commands`.
 
-use crate::commands::{audit, completions, explain, horizon, inspect, man, measure, tokens, train};
+use crate::commands::{
+    audit, completions, explain, export, horizon, inspect, man, measure, tokens, train,
+};
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ pub(crate) enum Verb {
     Measure(measure::MeasureArgs),
     /// Train a decoder from a run file, exactly repeatable and resumable
     Train(train::TrainArgs),
+    /// Write a trained decoder in a layout that others read
+    Export(export::ExportArgs),
     /// Train a tokenizer, or encode text for training
     Tokens(tokens::TokensArgs),
     /// What a check measures, why it matters and what to do

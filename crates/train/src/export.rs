@@ -21,7 +21,7 @@ use crate::run::checkpoint::tensors;
 use crate::shape::{MlpKind, NORM_EPS, NormKind, Position};
 
 /// What a checkpoint says about its making.
-pub(crate) fn provenance(step: u64, config_hash: &str) -> BTreeMap<String, String> {
+pub fn provenance(step: u64, config_hash: &str) -> BTreeMap<String, String> {
     BTreeMap::from([
         ("format".to_owned(), "pt".to_owned()),
         (

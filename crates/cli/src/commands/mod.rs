@@ -5,6 +5,7 @@ pub(crate) mod completions;
 mod describe;
 mod estimate;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod horizon;
 pub(crate) mod inspect;
 pub(crate) mod man;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Audit(args) => audit::run(&args, &global),
         Verb::Measure(args) => measure::run(&args, &global),
         Verb::Train(args) => train::run(&args, &global),
+        Verb::Export(args) => export::run(&args, &global),
         Verb::Tokens(args) => tokens::run(&args, &global),
         Verb::Explain(args) => explain::run(&args, &global),
         Verb::Completions(args) => completions::run(&args, &global),

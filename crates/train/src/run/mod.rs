@@ -14,9 +14,11 @@
 pub mod checkpoint;
 mod evaluate;
 pub mod metrics;
+mod trained;
 mod trainer;
 mod watch;
 
 pub use evaluate::{RecallCell, RecallScore};
+pub use trained::Trained;
 pub use trainer::{Ending, Estimate, Observer, RunRecord, Trainer, estimate};
 pub use watch::{HeadWatch, WatchReport};

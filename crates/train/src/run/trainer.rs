@@ -243,6 +243,30 @@ pub fn estimate(config: &RunConfig) -> Result<Estimate, TrainError> {
     })
 }
 
+/// Whether nothing is in `folder` but what a run leaves that was interrupted before it had begun.
+fn is_fresh(folder: &Path) -> Result<bool, TrainError> {
+    const OWN: [&str; 5] = [
+        "checkpoints",
+        "lock",
+        "metrics.jsonl",
+        "record.json",
+        "tokenizer.json",
+    ];
+    if !folder.exists() {
+        return Ok(true);
+    }
+    let fail = |e: std::io::Error| TrainError::io(folder, &e);
+    for entry in fs::read_dir(folder).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        let name = name.to_string_lossy();
+        if !OWN.contains(&name.as_ref()) && !name.starts_with(".snellen-") {
+            return Ok(false);
+        }
+    }
+    let checkpoints = folder.join("checkpoints");
+    Ok(!checkpoints.exists() || checkpoint::list(&checkpoints)?.is_empty())
+}
+
 fn lock(folder: &Path) -> Result<fs::File, TrainError> {
     let path = folder.join("lock");
     let file = fs::OpenOptions::new()
@@ -267,14 +291,11 @@ impl Trainer {
     /// A configuration or data that cannot be, a folder that is in use.
     pub fn begin(config: &RunConfig, folder: &Path) -> Result<Self, TrainError> {
         let plan = Plan::new(config)?;
-        if folder.exists() {
-            let mut entries = fs::read_dir(folder).map_err(|e| TrainError::io(folder, &e))?;
-            if entries.next().is_some() {
-                return Err(TrainError::file(
-                    folder,
-                    "is not empty; resume the run in it, or choose another folder",
-                ));
-            }
+        if !is_fresh(folder)? {
+            return Err(TrainError::file(
+                folder,
+                "is not empty; resume the run in it, or choose another folder",
+            ));
         }
         let checkpoints = folder.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(|e| TrainError::io(&checkpoints, &e))?;
@@ -295,23 +316,28 @@ impl Trainer {
             files::write_whole(&folder.join("tokenizer.json"), |out| out.write_all(&bytes))?;
             config.data.tokenizer = Some(PathBuf::from("tokenizer.json"));
         }
-        let text = config.canonical();
-        files::write_whole(&folder.join("run.toml"), |out| {
-            out.write_all(text.as_bytes())
-        })?;
         let params =
             plan.network
                 .layout
                 .initial(&plan.network.shape, &plan.network.position, config.seed);
         let moments = Moments::new(params.len());
-        let mut metrics = Writer::open(&folder.join("metrics.jsonl"), 0)?;
+        let begun = folder.join("metrics.jsonl");
+        if begun.exists() {
+            fs::remove_file(&begun).map_err(|e| TrainError::io(&begun, &e))?;
+        }
+        let mut metrics = Writer::open(&begun, 0)?;
         metrics.line(&Metric::Begin {
             schema_version: SCHEMA_VERSION,
             parameters: plan.record.parameters,
             steps: plan.record.steps,
         })?;
+        let text = config.canonical();
         let trainer = Self::assemble(folder, config, plan, params, moments, lock);
         trainer.write_record()?;
+        // Last: a folder with run.toml is a whole run.
+        files::write_whole(&folder.join("run.toml"), |out| {
+            out.write_all(text.as_bytes())
+        })?;
         Ok(trainer)
     }
 
@@ -324,7 +350,7 @@ impl Trainer {
         if !file.exists() {
             return Err(TrainError::file(
                 folder,
-                "holds no run (run.toml is missing); begin one with `snellen train CONFIG --out FOLDER`",
+                "holds no run (run.toml is missing); begin one with `snellen train RUN.toml --to FOLDER`",
             ));
         }
         let config = RunConfig::read(&file)?;

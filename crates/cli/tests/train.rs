@@ -1,0 +1,439 @@
+//! Training end to end, through the binary: text to tokens to a run, interrupted and continued, and what comes out of it.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use assert_cmd::cargo::cargo_bin;
+
+fn snellen(args: &[&str]) -> Output {
+    std::process::Command::new(cargo_bin("snellen"))
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn ok(args: &[&str]) -> String {
+    let output = snellen(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    stderr + &String::from_utf8(output.stdout).unwrap()
+}
+
+/// Exit 2, one line on stderr that holds every one of `wanted`.
+#[track_caller]
+fn refused(args: &[&str], wanted: &[&str]) -> String {
+    let output = snellen(args);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: "), "{args:?}: {stderr}");
+    for part in wanted {
+        assert!(last.contains(part), "{args:?}: expected {part:?} in {last}");
+    }
+    stderr
+}
+
+/// A corpus with something to learn: the same few sentences in changing order.
+fn corpus(folder: &Path) -> PathBuf {
+    let subjects = ["the cat", "a dog", "my friend", "the old man", "that bird"];
+    let verbs = ["sees", "likes", "follows", "hears"];
+    let mut text = String::new();
+    for document in 0..120u32 {
+        for sentence in 0..6 {
+            let n = document * 31 + sentence * 17;
+            let subject = subjects[n as usize % 5];
+            let verb = verbs[(n / 5) as usize % 4];
+            let object = subjects[(n / 20) as usize % 5];
+            text.push_str(&format!("{subject} {verb} {object} on day {document}. "));
+        }
+        text.push_str("\n<|endoftext|>\n");
+    }
+    let path = folder.join("corpus.txt");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+struct Set {
+    folder: tempfile::TempDir,
+}
+
+impl Set {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let set = Self { folder };
+        let text = corpus(set.folder.path());
+        ok(&[
+            "tokens",
+            "train",
+            text.to_str().unwrap(),
+            "--vocab",
+            "300",
+            "--to",
+            &set.at("tokenizer.json"),
+        ]);
+        ok(&[
+            "tokens",
+            "encode",
+            text.to_str().unwrap(),
+            "--tokenizer",
+            &set.at("tokenizer.json"),
+            "--to",
+            &set.at(""),
+            "--held-permille",
+            "150",
+        ]);
+        set
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// A run file of a tiny model.
+    fn run_file(&self, name: &str, more: &str) -> String {
+        let text = format!(
+            "snellen-run = 1\nseed = 5\n\
+             [data]\ntrain = \"train.tok\"\nheld = \"held.tok\"\ntokenizer = \"tokenizer.json\"\n\
+             [model]\nlayers = 2\nwidth = 32\nheads = 4\ndropout = 0.1\n\
+             [schedule]\nstages = \"16:20, 32:20\"\ntokens-per-step = 128\nlr = 3e-3\nwarmup = 4\n\
+             [watch]\neval-every = 8\neval-tokens = 512\nheads-every = 8\nsave-every = 8\n{more}"
+        );
+        let path = self.at(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.folder.path().join(name)).unwrap()
+    }
+}
+
+/// What a run leaves that must not depend on how it got there.
+fn results(set: &Set, run: &str) -> Vec<Vec<u8>> {
+    let mut files: Vec<String> = [
+        "metrics.jsonl",
+        "record.json",
+        "final/model.safetensors",
+        "run.toml",
+        "tokenizer.json",
+    ]
+    .iter()
+    .map(|f| format!("{run}/{f}"))
+    .collect();
+    files.push(format!(
+        "{run}/checkpoints/step-00000040/second.safetensors"
+    ));
+    files.iter().map(|f| set.read(f)).collect()
+}
+
+#[test]
+fn a_run_continued_is_a_run_never_interrupted() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&["train", &file, "--to", &set.at("whole")]);
+    let whole = results(&set, "whole");
+
+    // Stopped at 20, which is also the border of two stages.
+    ok(&["train", &file, "--to", &set.at("two"), "--until", "20"]);
+    let said = ok(&["train", "--resume", &set.at("two")]);
+    assert!(said.contains("resuming after step 20"), "{said}");
+    assert!(results(&set, "two") == whole, "20 + 20 steps");
+
+    // One, two and eight threads.
+    ok(&["train", &file, "--to", &set.at("one"), "--threads", "1"]);
+    assert!(results(&set, "one") == whole, "one thread");
+    ok(&["train", &file, "--to", &set.at("eight"), "--threads", "8"]);
+    assert!(results(&set, "eight") == whole, "eight threads");
+
+    // Killed without warning, several times, at whatever it was doing.
+    let mut child = std::process::Command::new(cargo_bin("snellen"))
+        .args(["train", &file, "--to", &set.at("killed"), "--quiet"])
+        .spawn()
+        .unwrap();
+    for _ in 0..6 {
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        let _ = child.kill();
+        let _ = child.wait();
+        // A run killed before it had begun is begun again, in the same folder.
+        let begun = Path::new(&set.at("killed/run.toml")).exists();
+        let killed = set.at("killed");
+        let again = if begun {
+            vec!["train", "--resume", &killed, "--quiet"]
+        } else {
+            vec!["train", &file, "--to", &killed, "--quiet"]
+        };
+        child = std::process::Command::new(cargo_bin("snellen"))
+            .args(again)
+            .spawn()
+            .unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let _ = child.kill();
+    let _ = child.wait();
+    ok(&["train", "--resume", &set.at("killed")]);
+    assert!(results(&set, "killed") == whole, "killed six times");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&["train", &file, "--to", &set.at("whole")]);
+    ok(&["train", &file, "--to", &set.at("cut"), "--until", "24"]);
+    let newest = set.at("cut/checkpoints/step-00000024/first.safetensors");
+    let bytes = std::fs::read(&newest).unwrap();
+    std::fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
+    let said = ok(&["train", "--resume", &set.at("cut")]);
+    assert!(said.contains("step-00000024/first.safetensors"), "{said}");
+    assert!(said.contains("falling back to step 16"), "{said}");
+    assert!(results(&set, "cut") == results(&set, "whole"));
+
+    // All of them damaged: an error, never a silent restart.
+    ok(&["train", &file, "--to", &set.at("bad"), "--until", "16"]);
+    for entry in std::fs::read_dir(set.at("bad/checkpoints")).unwrap() {
+        std::fs::write(entry.unwrap().path().join("model.safetensors"), b"x").unwrap();
+    }
+    refused(
+        &["train", "--resume", &set.at("bad")],
+        &["none of the", "is whole"],
+    );
+}
+
+#[test]
+fn what_is_trained_can_be_measured() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&["train", &file, "--to", &set.at("run")]);
+    let metrics = String::from_utf8(set.read("run/metrics.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = metrics
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let losses: Vec<f64> = lines
+        .iter()
+        .filter(|l| l["kind"] == "step")
+        .map(|l| l["loss"].as_f64().unwrap())
+        .collect();
+    assert_eq!(losses.len(), 40);
+    assert!(losses[39] < losses[0] - 0.5, "{losses:?}");
+    let heads = lines.iter().rfind(|l| l["kind"] == "heads").unwrap();
+    assert_eq!(heads["heads"].as_array().unwrap().len(), 8);
+    for head in heads["heads"].as_array().unwrap() {
+        assert_eq!(head["blind_gradient"], 0.0);
+        let share: f64 = head["gradient_share"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s.as_f64().unwrap())
+            .sum();
+        assert!((share - 1.0).abs() < 1e-9);
+    }
+    // The forward pass of the rest of the program agrees: the same 32 held-out tokens.
+    let report = ok(&[
+        "measure",
+        &set.at("run/final/model.toml"),
+        "--text",
+        &set.at("corpus.txt"),
+        "--length",
+        "32",
+        "--format",
+        "json",
+        "--quiet",
+        "--exit-zero",
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let loss = report["loss"]["nats_per_token"].as_f64();
+    assert!(
+        loss.is_some_and(|l| l.is_finite() && l < losses[0]),
+        "{:?}",
+        report["loss"]
+    );
+    assert_eq!(report["heads"].as_array().unwrap().len(), 8);
+}
+
+#[test]
+fn impossible_runs_are_refused_in_one_line() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    // Divergence: exit 2, the reason, the checkpoint that is kept, and no final model.
+    let said = refused(
+        &["train", &file, "--to", &set.at("wild"), "--lr", "1e30"],
+        &["step", "schedule.lr"],
+    );
+    assert!(!Path::new(&set.at("wild/final")).exists(), "{said}");
+    let metrics = String::from_utf8(set.read("wild/metrics.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "stopped");
+    for folder in std::fs::read_dir(set.at("wild/checkpoints")).unwrap() {
+        let state = std::fs::read_to_string(folder.unwrap().path().join("state.json")).unwrap();
+        assert!(state.contains("\"step\""));
+    }
+
+    refused(
+        &["train", &file, "--to", &set.at("x"), "--stages", "64"],
+        &["schedule.stages"],
+    );
+    refused(
+        &["train", &file, "--to", &set.at("x"), "--stages", "100000:1"],
+        &["tokens-per-step"],
+    );
+    refused(
+        &["train", &file, "--to", &set.at("x"), "--remedy", "clamp=3"],
+        &["position.remedy", "below 0"],
+    );
+    refused(
+        &["train", &file, "--to", &set.at("wild")],
+        &["is not empty"],
+    );
+    refused(
+        &["train", "--resume", &set.at("nothing")],
+        &["run.toml is missing"],
+    );
+    refused(
+        &["train", &set.at("none.toml"), "--to", &set.at("x")],
+        &["none.toml", "does not exist"],
+    );
+    assert!(!Path::new(&set.at("x")).exists(), "nothing was written");
+
+    // Another corpus under the same name is noticed.
+    ok(&["train", &file, "--to", &set.at("moved"), "--until", "8"]);
+    let tokens = set.read("train.tok");
+    std::fs::write(set.at("train.tok"), &tokens[..tokens.len() - 1]).unwrap();
+    refused(
+        &["train", "--resume", &set.at("moved")],
+        &["train.tok", "cut short"],
+    );
+    let text = set.at("corpus.txt");
+    ok(&[
+        "tokens",
+        "encode",
+        &text,
+        "--tokenizer",
+        &set.at("tokenizer.json"),
+        "--to",
+        &set.at(""),
+        "--held-permille",
+        "300",
+    ]);
+    refused(
+        &["train", "--resume", &set.at("moved")],
+        &["is not the file the run began with"],
+    );
+}
+
+#[test]
+fn the_edges_of_a_corpus() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    std::fs::write(set.at("empty.txt"), "\n").unwrap();
+    refused(
+        &[
+            "tokens",
+            "encode",
+            &set.at("empty.txt"),
+            "--tokenizer",
+            &set.at("tokenizer.json"),
+            "--to",
+            &set.at("e"),
+        ],
+        &["holds no text"],
+    );
+    assert!(!Path::new(&set.at("e")).exists());
+    std::fs::write(set.at("bytes.txt"), [b'a', 0xfe]).unwrap();
+    refused(
+        &[
+            "tokens",
+            "train",
+            &set.at("bytes.txt"),
+            "--vocab",
+            "300",
+            "--to",
+            &set.at("t"),
+        ],
+        &["bytes.txt", "not UTF-8"],
+    );
+    refused(
+        &[
+            "tokens",
+            "train",
+            &set.at("missing"),
+            "--vocab",
+            "300",
+            "--to",
+            &set.at("t"),
+        ],
+        &["missing", "does not exist"],
+    );
+    // A run needs a token beyond the last input.
+    std::fs::write(set.at("short.txt"), "the cat").unwrap();
+    ok(&[
+        "tokens",
+        "encode",
+        &set.at("short.txt"),
+        "--tokenizer",
+        &set.at("tokenizer.json"),
+        "--to",
+        &set.at("s"),
+        "--held-permille",
+        "0",
+    ]);
+    std::fs::copy(set.at("s/train.tok"), set.at("train.tok")).unwrap();
+    refused(
+        &["train", &file, "--to", &set.at("x")],
+        &["train.tok", "holds", "needs 17"],
+    );
+}
+
+/// A step in one part and in four: the same gradient but for the order of its sums.
+#[test]
+fn accumulation_is_normalised_by_the_tokens_of_the_step() {
+    let set = Set::new();
+    let recall = "[recall]\npairs = 2\nasks = 2\n";
+    let one = set.run_file("one.toml", recall);
+    std::fs::write(
+        set.at("four.toml"),
+        std::fs::read_to_string(&one)
+            .unwrap()
+            .replace("lr = 3e-3", "lr = 3e-3\nmicro-batches = 4")
+            .replace("dropout = 0.1", "dropout = 0.0"),
+    )
+    .unwrap();
+    std::fs::write(
+        &one,
+        std::fs::read_to_string(&one)
+            .unwrap()
+            .replace("dropout = 0.1", "dropout = 0.0"),
+    )
+    .unwrap();
+    let first = |run: &str| -> (f64, f64) {
+        let metrics = String::from_utf8(set.read(&format!("{run}/metrics.jsonl"))).unwrap();
+        let line: serde_json::Value =
+            serde_json::from_str(metrics.lines().nth(1).unwrap()).unwrap();
+        assert!(
+            line["passkey"].is_number() && line["pair"].is_number(),
+            "{line}"
+        );
+        (
+            line["loss"].as_f64().unwrap(),
+            line["gradient_norm"].as_f64().unwrap(),
+        )
+    };
+    for stages in ["16:1", "32:1"] {
+        ok(&["train", &one, "--to", &set.at("a"), "--stages", stages]);
+        ok(&[
+            "train",
+            &set.at("four.toml"),
+            "--to",
+            &set.at("b"),
+            "--stages",
+            stages,
+        ]);
+        let ((loss_a, norm_a), (loss_b, norm_b)) = (first("a"), first("b"));
+        assert!((loss_a - loss_b).abs() < 1e-6 * loss_a, "{loss_a} {loss_b}");
+        assert!((norm_a - norm_b).abs() < 1e-6 * norm_a, "{norm_a} {norm_b}");
+        std::fs::remove_dir_all(set.at("a")).unwrap();
+        std::fs::remove_dir_all(set.at("b")).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! A run's parameters without its data: for exports and evaluation.
+
+use std::path::Path;
+
+use super::checkpoint;
+use super::trainer::RunRecord;
+use crate::config::RunConfig;
+use crate::error::TrainError;
+use crate::network::Network;
+
+/// A network with values.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The network.
+    pub network: Network,
+    /// Its parameters.
+    pub params: Vec<f32>,
+    /// Steps that made them.
+    pub step: u64,
+    /// What is known of the run.
+    pub record: RunRecord,
+    /// The run's configuration.
+    pub config: RunConfig,
+}
+
+impl Trained {
+    /// Opens the checkpoint of `step`, or the newest whole one, of the run in `folder`.
+    ///
+    /// # Errors
+    /// A folder without a run, no checkpoint, a damaged one.
+    pub fn open(folder: &Path, step: Option<u64>) -> Result<Self, TrainError> {
+        let file = folder.join("run.toml");
+        if !file.exists() {
+            return Err(TrainError::file(
+                folder,
+                "holds no run (run.toml is missing); give the folder that `snellen train --to` wrote",
+            ));
+        }
+        let config = RunConfig::read(&file)?;
+        let path = folder.join("record.json");
+        let text = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
+        let record: RunRecord = serde_json::from_slice(&text)
+            .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
+        let shape = config.shape(record.vocab as usize)?;
+        let position = config.position.resolve(shape.heads, shape.context)?;
+        let network = Network::new(shape, position, config.rule()?);
+        let checkpoints = folder.join("checkpoints");
+        let snapshot = match step {
+            Some(step) => checkpoint::load(
+                &checkpoints.join(checkpoint::folder_name(step)),
+                &network.layout,
+            )?,
+            None => {
+                let found = checkpoint::newest(&checkpoints, &network.layout, &record.config_hash)?;
+                let Some((snapshot, _)) = found else {
+                    return Err(TrainError::file(folder, "has no checkpoint yet"));
+                };
+                snapshot
+            }
+        };
+        Ok(Self {
+            network,
+            params: snapshot.params,
+            step: snapshot.state.step,
+            record,
+            config,
+        })
+    }
+}
