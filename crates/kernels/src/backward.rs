@@ -412,7 +412,7 @@ fn sized_tile<S: Lanes>(
         if S::WIDTH == 16 {
             backward_tile::<S, 8, 3>(s, task, first_row, rows, grad, scratch, sums)
         } else {
-            backward_tile::<S, 4, 3>(s, task, first_row, rows, grad, scratch, sums)
+            backward_tile::<S, 4, 2>(s, task, first_row, rows, grad, scratch, sums)
         }
     }
 }

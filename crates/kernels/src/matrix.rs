@@ -211,7 +211,7 @@ mod tests {
     fn products_equal_plain_loops_in_every_orientation() {
         let (m, k, n) = (37, 65, 41);
         let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
-        let start = numbers(m * n, 3);
+        let start = numbers(k * n, 3);
         for (left, right) in [
             (Matrix::new(&a, m, k), Matrix::new(&b, k, n)),
             (Matrix::new(&a, k, m).t(), Matrix::new(&b, k, n)),

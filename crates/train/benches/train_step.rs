@@ -1,4 +1,4 @@
-//! Time and memory of a training step: `train_step A|B|S [threads] [steps] [--remedy R]`.
+//! Time and memory of a training step: `cargo bench -p snellen-train --bench train_step -- A|B|S [threads] [steps] [--remedy R]`.
 //!
 //! Configurations A and B are those of `benches/peers/train_torch.py`, which runs the same decoder in PyTorch from the same
 //! initial weights and batches if given the folder that `--dump FOLDER` writes.
@@ -55,8 +55,30 @@ fn peak_mib() -> f64 {
         / 1024.0
 }
 
+/// CPU seconds of this process, in hundredths (Linux).
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name in brackets, utime and stime are fields 12 and 13.
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    (ticks(11) + ticks(12)) / 100.0
+}
+
 fn main() {
-    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
     let mut option = |name: &str| {
         let at = args.iter().position(|a| a == name)?;
         args.remove(at);
@@ -140,9 +162,9 @@ fn main() {
         clip: 0.0,
         ..AdamW::default()
     };
-    let (mut walls, mut losses) = (Vec::new(), Vec::new());
+    let (mut walls, mut cpus, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for step in 1..=steps + 2 {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_seconds());
         gradient.fill(0.0);
         let batch = Batch {
             ids: &ids,
@@ -164,13 +186,16 @@ fn main() {
         losses.push(loss);
         if step > 2 {
             walls.push(began.elapsed().as_secs_f64());
+            cpus.push(cpu_seconds() - cpu);
         }
     }
     walls.sort_by(f64::total_cmp);
+    cpus.sort_by(f64::total_cmp);
     let median = walls[walls.len() / 2];
     println!(
-        "RESULT snellen cfg={name} remedy={remedy} threads={threads} params={:.1}M step_med={median:.3}s min={:.3} tok/s={:.0} peakMiB={:.0} losses={}",
+        "RESULT snellen cfg={name} remedy={remedy} threads={threads} params={:.1}M step_med={median:.3}s cpu_med={:.3}s min={:.3} tok/s={:.0} peakMiB={:.0} losses={}",
         network.layout.len() as f64 / 1e6,
+        cpus[cpus.len() / 2],
         walls[0],
         rows as f64 / median,
         peak_mib(),
