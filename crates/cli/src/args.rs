@@ -74,7 +74,7 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Exit with 1 on findings of this severity (note, warning, error) or code, with a limit on the value if wanted:
-    /// SN001:0.5 [default: warning; nothing for the embedded model]
+    /// SN001:0.5 [default: warning; error for horizon and inspect; nothing for the embedded model]
     #[arg(long, global = true, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<String>,
     /// Exit with 0 whatever is found
@@ -89,6 +89,16 @@ pub(crate) struct GlobalArgs {
 }
 
 impl GlobalArgs {
+    /// The same flags for verbs that describe a model rather than a run of it (`horizon`, `inspect`): a question about
+    /// another length or format is no failure, so without `--fail-on` only errors are.
+    pub(crate) fn judging_a_description(&self) -> Self {
+        let mut flags = self.clone();
+        if flags.fail_on.is_empty() {
+            flags.fail_on.push("error".to_owned());
+        }
+        flags
+    }
+
     /// The format asked for.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
@@ -133,10 +143,11 @@ const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatab
     llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.";
 
 impl PlanArgs {
-    /// The plans for a family, each once, in the order given.
+    /// The plans for a model of `family` that stores its bias by `convention`, each once, in the order given.
     pub(crate) fn resolve(
         &self,
         family: numerics::Family,
+        convention: &numerics::BiasConvention,
     ) -> Result<Vec<numerics::PrecisionPlan>, crate::Failure> {
         let mut plans: Vec<numerics::PrecisionPlan> = Vec::new();
         for spec in self.plans.iter().map(|spec| spec.trim()) {
@@ -151,7 +162,7 @@ impl PlanArgs {
                 crate::Failure::error(format!("--plan {spec:?}: {error}{hint}"))
             })?;
             if !plans.iter().any(|earlier| earlier.key() == plan.key()) {
-                plans.push(plan);
+                plans.push(plan.with_model_convention(convention));
             }
         }
         Ok(plans)

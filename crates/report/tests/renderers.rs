@@ -18,6 +18,7 @@ fn model() -> ModelInfo {
         family: "bloom".to_owned(),
         path: Some("models/tiny".to_owned()),
         hash: Some("00ff".to_owned()),
+        hash_covers: Some("everything".to_owned()),
         n_layers: Some(2),
         n_heads: Some(4),
         n_kv_heads: Some(4),
@@ -120,6 +121,7 @@ fn horizon() -> HorizonReport {
     let one = |key: &str| HorizonPlan {
         info: plan(key),
         convention: "absolute".to_owned(),
+        key_origin: "first key".to_owned(),
         bias_dtype: "f32".to_owned(),
         heads: heads.clone(),
         summary: HorizonSummary::of(&heads),
@@ -128,6 +130,7 @@ fn horizon() -> HorizonReport {
         envelope: envelope("horizon"),
         criterion: "plan".to_owned(),
         convention: "absolute".to_owned(),
+        key_origin: "first key".to_owned(),
         bias_dtype: "f32".to_owned(),
         remedy: None,
         slopes: "press".to_owned(),

@@ -5,10 +5,10 @@ use crate::args::{GlobalArgs, PlanArgs};
 use crate::embedded;
 use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
-use ::audit::checks::{AuditContext, run_all};
+use ::audit::checks::{AuditContext, Target, run_all};
 use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
-use checkpoint::Checkpoint;
 use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
+use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
 use model::{ForwardOptions, Model, ModelSpec};
 use report::number::finite;
@@ -68,7 +68,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let spec = checkpoint.runnable()?.clone();
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
-    let plans = args.plans.resolve(spec.family)?;
+    let plans = args
+        .plans
+        .resolve(spec.family, &checkpoint.config.convention)?;
     // judged before the ids are laid out: a length far beyond any memory is refused, not tried
     let affordable = |length| estimate::check(&spec, length, plans.len(), heads.len(), global);
     let tokens = Tokens::read(args, &checkpoint, &spec, affordable)?;
@@ -99,13 +101,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let evidence = collector.finish();
 
     let length = tokens.ids.len() as u64;
-    let target = args
-        .path
-        .as_ref()
-        .map(|path| path.display().to_string())
-        .unwrap_or_default();
+    let named = args.path.as_ref().map(|path| path.display().to_string());
     let context = AuditContext {
-        target: &target,
+        target: named.as_deref().map_or(Target::Unnamed, Target::Path),
         facts: &checkpoint.config,
         plans: &plans,
         length,
@@ -114,19 +112,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     };
     outcome.add_checks(&run_all(&context));
     outcome.drop_repeated_notes();
-    if unpacked.is_some() {
-        // there is no path to repeat: the reader's own goes there
-        for command in outcome
-            .findings
-            .iter_mut()
-            .filter_map(|finding| finding.next_command.as_mut())
-        {
-            *command = command.replace("''", "PATH");
-        }
-    }
 
     let mut envelope = Envelope::new("measure", super::VERSION);
-    let mut info = describe::model(&checkpoint.config, path, Some(checkpoint.hash()));
+    let mut info = describe::hashed(&checkpoint, path, HashCover::Everything);
     if unpacked.is_some() {
         info.path = None;
     }
