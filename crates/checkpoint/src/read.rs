@@ -71,7 +71,11 @@ pub(crate) fn json_error(error: &serde_json::Error) -> CheckpointError {
     let cut = error.is_eof() || error.to_string().contains("EOF while parsing");
     CheckpointError::malformed(match error.classify() {
         _ if cut => format!("is cut off or empty: {error}"),
-        Category::Data => error.to_string(),
+        // serde_json adds where it stood, which reads as part of the sentence
+        Category::Data => match error.to_string().rsplit_once(" at line ") {
+            Some((text, place)) => format!("{text} (line {place})"),
+            None => error.to_string(),
+        },
         _ => format!("is not JSON: {error}"),
     })
 }

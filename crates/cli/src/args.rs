@@ -52,11 +52,11 @@ pub(crate) enum Verb {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Form of the document; never changes the exit code
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    /// Form of the document; never changes the exit code. The last of --format and --json counts
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT", overrides_with = "json")]
     format: Format,
     /// Short for --format json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, overrides_with = "format")]
     json: bool,
     /// Write the document to FILE, whole or not at all; `-` is stdout
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -67,7 +67,7 @@ pub(crate) struct GlobalArgs {
     /// Threads to compute with [default: all]; the result does not depend on it
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit and measure; the other verbs need next to none)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) max_memory: Option<u64>,
     /// Say nothing on stderr but errors
@@ -140,7 +140,10 @@ pub(crate) struct PlanArgs {
 
 const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatable; f32 when no dtype is said.\n\n\
     f64, ieee, ftz are idealised; hf-eager, hf-sdpa, flash-attn2, vllm-paged, vllm-triton, llama-cpp-cpu, \
-    llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.";
+    llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.\n\n\
+    First blind distances as tables quote them: exp = 0 in f32 is `horizon --plan ieee --criterion exp` (`ftz` where \
+    subnormals are flushed); softmax weight = 0 in f32 is `--plan ieee --criterion weight` (or `ftz`); an f32 weight cast to \
+    bf16 or f16 is `--plan foundry-torch:bf16` or `foundry-torch:f16`, and `hf-eager:` for most families.";
 
 impl PlanArgs {
     /// The plans for a model of `family` that stores its bias by `convention`, each once, in the order given.

@@ -10,7 +10,7 @@ use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
 use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
 use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
-use model::{ForwardOptions, Model, ModelSpec};
+use model::{ForwardOptions, Model, ModelError, ModelSpec};
 use report::number::finite;
 use report::schema::{
     Envelope, LossInfo, MeasureHead, MeasureReport, MeasureSummary, Outcome, TextInfo,
@@ -97,7 +97,8 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
         several_calls: false,
     };
     let collector = EvidenceCollector::new(&spec, plans.clone(), options);
-    let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)?;
+    let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)
+        .map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
     let evidence = collector.finish();
 
     let length = tokens.ids.len() as u64;
@@ -147,7 +148,7 @@ fn forward(
     ids: &[u32],
     collector: &EvidenceCollector,
     global: &GlobalArgs,
-) -> Result<LossInfo, Failure> {
+) -> Result<LossInfo, ModelError> {
     let model = Model::new(spec.clone(), checkpoint.clone())?;
     let bar = global.talk().bar("layers", spec.n_layers as u64);
     let progress = |_layer: usize| bar.inc(1);
@@ -239,8 +240,9 @@ fn length_used(
     let used = match asked {
         Some(asked) if asked > available && !args.repeat => {
             return Err(Failure::error(format!(
-                "{source}: the text has {available} tokens and --length asks for {asked}; give a longer text, a smaller \
-                 --length, or --repeat"
+                "{source}: the text has {} and --length asks for {asked}; give a longer text, a smaller --length, or \
+                 --repeat",
+                tokens(available)
             )));
         }
         Some(asked) => asked,
@@ -249,17 +251,29 @@ fn length_used(
             .map_or(available, |trained| trained.min(available)),
     };
     let note = if used > available {
-        format!("the text of {available} tokens is repeated to fill {used}")
+        format!(
+            "the text of {} is repeated to fill {used}",
+            tokens(available)
+        )
     } else if used == available {
         return Ok((used, Vec::new()));
     } else if asked.is_some() {
-        format!("the first {used} of {available} tokens are used (--length)")
+        format!(
+            "the first {used} of {} are used (--length)",
+            tokens(available)
+        )
     } else {
         format!(
-            "the first {used} of {available} tokens are used (the trained length; --length takes more)"
+            "the first {used} of {} are used (the trained length; --length takes more)",
+            tokens(available)
         )
     };
     Ok((used, vec![note]))
+}
+
+/// `1 token`, `3 tokens`.
+fn tokens(count: usize) -> String {
+    report::text::plural(count as u64, "token")
 }
 
 /// Name and, for a file, hash of what made the ids.
@@ -271,8 +285,9 @@ fn encode(
     file: &Path,
     checkpoint: &Checkpoint,
 ) -> Result<(Vec<u32>, TokenizerName), Failure> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        Failure::cannot_read(file, &error, "--text expects a text file in UTF-8")
+    })?;
     if args.bytes || (args.path.is_none() && args.tokenizer.is_none()) {
         return Ok((embedded::byte_ids(&bytes), ("bytes".to_owned(), None)));
     }

@@ -163,6 +163,6 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
     page.table(&table);
     page.indented(
         "reach: distance that holds 50/90/99 % of the attention; effective: where the bias outweighs the largest content \
-         advantage this text showed; entropy in nats; key 0: mean weight on the first token",
+         advantage this text showed; entropy in nats; key 0: mean weight that later tokens put on the first",
     );
 }

@@ -160,7 +160,8 @@ fn describe_model(model: &ModelInfo) -> String {
 }
 
 /// `1 head`, `3 heads`.
-fn plural(count: u64, noun: &str) -> String {
+#[must_use]
+pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 {
         format!("1 {noun}")
     } else {
