@@ -225,7 +225,7 @@ mod tests {
     fn a_long_last_cell_continues_below_itself() {
         let mut table = Table::new([("n", Align::Right), ("name", Align::Left)]);
         table.row(vec!["24".into(), "h.N.self_attention.query.weight".into()]);
-        let lines = table.lines(24);
+        let lines = table.lines(25);
         assert_eq!(
             lines.rows,
             ["  24  h.N.self_attention.", "      query.weight"]
