@@ -116,13 +116,12 @@ impl Table {
                 .iter()
                 .map(|&c| row.get(c).cloned().unwrap_or_default())
                 .collect();
-            let mut pieces = match (cells.last(), widths.last()) {
+            let pieces = match (cells.last(), widths.last()) {
                 (Some(cell), Some(&width)) => broken_cell(cell, width),
                 _ => Vec::new(),
-            }
-            .into_iter();
+            };
             let mut lines = Vec::new();
-            while let Some(piece) = pieces.next() {
+            for piece in pieces {
                 if let Some(last) = cells.last_mut() {
                     *last = piece;
                 }
