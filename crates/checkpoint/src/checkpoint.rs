@@ -1,14 +1,16 @@
 //! Opening what the user named, and the [`Checkpoint`] that results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use model::{ModelSpec, Weight, WeightError, WeightRole, WeightSource};
 
 use crate::config::{Config, Keys, ModelFacts, Note, Reader};
 use crate::error::{CheckpointError, ErrorKind};
 use crate::families::{bloom, falcon, mpt};
+use crate::hash::{self, HashCover};
 use crate::layout::Layout;
 use crate::read::cannot_read;
 use crate::safetensors::{Dtype, Tensors};
@@ -32,6 +34,23 @@ pub struct Checkpoint {
 struct Weights {
     tensors: Tensors,
     layout: Layout,
+    /// Names of the tensors that were read, for [`HashCover::Read`].
+    read: Mutex<BTreeSet<String>>,
+}
+
+impl Weights {
+    fn new(tensors: Tensors, layout: Layout) -> Self {
+        Self {
+            tensors,
+            layout,
+            read: Mutex::default(),
+        }
+    }
+
+    /// The names read until now. A panic elsewhere while it was held leaves the set whole: names are only ever added.
+    fn read(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Where the tokenizer is, and how text is prepared for it.
@@ -273,7 +292,7 @@ fn with_weights(
     let (spec, weights) = match lower(&Keys::new(&config_path, &map), &mut facts, &tensors) {
         Ok((spec, layout)) => {
             note_widening(&mut facts, &tensors, &layout);
-            (Some(spec), Ok(Weights { tensors, layout }))
+            (Some(spec), Ok(Weights::new(tensors, layout)))
         }
         Err(reason) if reason.kind() == ErrorKind::Unsupported => (None, Err(reason)),
         Err(error) => return Err(error),
@@ -331,7 +350,7 @@ impl Checkpoint {
         let (spec, weights) = match weights {
             Ok((spec, tensors, layout)) => {
                 note_widening(&mut facts, &tensors, &layout);
-                (Some(spec), Ok(Weights { tensors, layout }))
+                (Some(spec), Ok(Weights::new(tensors, layout)))
             }
             Err(reason) => (None, Err(reason)),
         };
@@ -415,31 +434,13 @@ impl Checkpoint {
         Ok(Tokenizer::open(&file.path)?.prepared(file.fold_white_space, file.replace.clone()))
     }
 
-    /// BLAKE3 of the configuration and of every byte of the tensor files, in hexadecimal. Reads everything.
-    pub fn hash(&self) -> String {
-        let mut hasher = self.config_hasher("snellen model");
-        for file in self.tensors().into_iter().flat_map(Tensors::files) {
-            add(&mut hasher, file.bytes());
+    /// BLAKE3 of what `cover` says, in hexadecimal.
+    pub fn hash(&self, cover: HashCover) -> String {
+        let config = &self.config_bytes;
+        match &self.weights {
+            Ok(weights) => hash::hash(config, Some(&weights.tensors), &weights.read(), cover),
+            Err(_) => hash::hash(config, None, &BTreeSet::new(), cover),
         }
-        hasher.finalize().to_hex().to_string()
-    }
-
-    /// BLAKE3 of the configuration, the headers and the sizes of the tensor files, in hexadecimal: cheap, and blind to values.
-    pub fn header_hash(&self) -> String {
-        let mut hasher = self.config_hasher("snellen headers");
-        for file in self.tensors().into_iter().flat_map(Tensors::files) {
-            let bytes = file.bytes();
-            hasher.update(&(bytes.len() as u64).to_le_bytes());
-            add(&mut hasher, &bytes[..file.header().data_begin() as usize]);
-        }
-        hasher.finalize().to_hex().to_string()
-    }
-
-    fn config_hasher(&self, domain: &str) -> blake3::Hasher {
-        let mut hasher = blake3::Hasher::new();
-        add(&mut hasher, domain.as_bytes());
-        add(&mut hasher, &self.config_bytes);
-        hasher
     }
 
     fn read(&self, role: WeightRole, rows: Option<Range<usize>>) -> Result<Weight, WeightError> {
@@ -450,6 +451,12 @@ impl Checkpoint {
                 role,
                 detail: reason.to_string(),
             })?;
+        if let Some(name) = weights.layout.tensor_name(role) {
+            let mut read = weights.read();
+            if !read.contains(name) {
+                read.insert(name.to_owned());
+            }
+        }
         match weights.layout.read(&weights.tensors, role, rows) {
             Some(result) => result.map_err(|error| WeightError::Read {
                 role,
@@ -461,12 +468,6 @@ impl Checkpoint {
             }),
         }
     }
-}
-
-/// Adds a length and the bytes, so that no two lists of parts collide.
-fn add(hasher: &mut blake3::Hasher, bytes: &[u8]) {
-    hasher.update(&(bytes.len() as u64).to_le_bytes());
-    hasher.update(bytes);
 }
 
 impl WeightSource for Checkpoint {

@@ -16,6 +16,7 @@ mod checkpoint;
 pub mod config;
 mod error;
 mod families;
+mod hash;
 mod layout;
 mod read;
 pub mod safetensors;
@@ -23,5 +24,6 @@ pub mod spec;
 pub mod tokenizer;
 
 pub use checkpoint::{Checkpoint, DtypeCount, TensorRow, open, open_config};
-pub use config::{ModelFacts, Note};
+pub use config::{DescribedModel, ModelFacts, Note};
 pub use error::{CheckpointError, ErrorKind};
+pub use hash::HashCover;

@@ -71,9 +71,17 @@ pub(crate) fn json_error(error: &serde_json::Error) -> CheckpointError {
     let cut = error.is_eof() || error.to_string().contains("EOF while parsing");
     CheckpointError::malformed(match error.classify() {
         _ if cut => format!("is cut off or empty: {error}"),
-        Category::Data => error.to_string(),
+        Category::Data => sentence(error),
         _ => format!("is not JSON: {error}"),
     })
+}
+
+/// The message with its place in brackets: serde_json writes it behind, where it reads as part of the sentence.
+pub(crate) fn sentence(error: &serde_json::Error) -> String {
+    match error.to_string().rsplit_once(" at line ") {
+        Some((text, place)) => format!("{text} (line {place})"),
+        None => error.to_string(),
+    }
 }
 
 struct Strict;

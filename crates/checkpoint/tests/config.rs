@@ -8,7 +8,7 @@ use std::path::Path;
 
 use numerics::{BiasForm, Family, KeyOrigin};
 use snellen_checkpoint::config::parse_config;
-use snellen_checkpoint::{ErrorKind, ModelFacts, Note, open};
+use snellen_checkpoint::{DescribedModel, ErrorKind, ModelFacts, Note, open};
 use support::{BLOOM_CONFIG, FALCON_CONFIG, MPT_CONFIG, check_error, check_text, folder};
 
 fn facts(config: &str) -> ModelFacts {
@@ -425,5 +425,27 @@ fn notes_are_distinct() {
                 ]
                 .contains(&note.id())
         );
+    }
+}
+
+/// A model that is known without a file carries the notes of a configuration with the same settings.
+#[test]
+fn described_models_have_the_traps_of_their_family() {
+    for config in [BLOOM_CONFIG, FALCON_CONFIG, MPT_CONFIG, REFACT] {
+        let read = facts(config);
+        let described = ModelFacts::described(DescribedModel {
+            name: read.name.clone(),
+            family: read.family,
+            n_heads: read.n_heads,
+            head_width: Some(read.head_width),
+            n_layers: Some(read.n_layers),
+            trained_length: read.trained_length,
+            bias_max: read.bias_max,
+            evidence: "a test".to_owned(),
+        });
+        assert_eq!(described.notes, read.notes, "{}", read.family);
+        assert_eq!(described.slope_values(), read.slope_values());
+        assert_eq!(described.bias_scale(), read.bias_scale());
+        assert_eq!(described.convention, read.convention);
     }
 }

@@ -3,8 +3,9 @@
 
 mod support;
 
+use model::{WeightRole, WeightSource};
 use snellen_checkpoint::safetensors::{Dtype, Header};
-use snellen_checkpoint::{ErrorKind, open};
+use snellen_checkpoint::{ErrorKind, HashCover, open};
 use support::{
     BLOOM_CONFIG, check_error, check_text, folder, logits, raw, safetensors, sharded, tiny_bloom,
 };
@@ -361,7 +362,7 @@ fn not_a_regular_file() {
     }
 }
 
-/// The hash covers every byte; the header hash does not see values.
+/// Every hash covers what it says: all bytes, headers, or headers and what was read.
 #[test]
 fn hashes() {
     let mut tensors = tiny_bloom("transformer.");
@@ -370,11 +371,24 @@ fn hashes() {
     let second = folder(BLOOM_CONFIG, &tensors);
     let third = folder(&BLOOM_CONFIG.replace("1e-5", "1e-6"), &tensors);
     let [a, b, c] = [&first, &second, &third].map(|d| open(d.path()).unwrap());
-    assert_ne!(a.hash(), b.hash());
-    assert_eq!(a.header_hash(), b.header_hash());
-    assert_ne!(b.header_hash(), c.header_hash());
-    assert_eq!(a.hash(), open(first.path()).unwrap().hash());
-    assert_eq!(a.hash().len(), 64);
+    let again = open(first.path()).unwrap();
+    for cover in [HashCover::Headers, HashCover::Read, HashCover::Everything] {
+        assert_eq!(a.hash(cover), again.hash(cover));
+        assert_eq!(a.hash(cover).len(), 64);
+        assert_ne!(b.hash(cover), c.hash(cover));
+        assert_eq!(
+            a.hash(cover) == b.hash(cover),
+            cover != HashCover::Everything
+        );
+    }
+    // the first tensor, in which they differ, is the embedding
+    a.weight(WeightRole::FinalNormWeight).unwrap();
+    b.weight(WeightRole::FinalNormWeight).unwrap();
+    assert_eq!(a.hash(HashCover::Read), b.hash(HashCover::Read));
+    assert_ne!(a.hash(HashCover::Read), again.hash(HashCover::Read));
+    a.weight(WeightRole::Embedding).unwrap();
+    b.weight(WeightRole::Embedding).unwrap();
+    assert_ne!(a.hash(HashCover::Read), b.hash(HashCover::Read));
 }
 
 #[test]

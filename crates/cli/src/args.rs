@@ -52,11 +52,11 @@ pub(crate) enum Verb {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct GlobalArgs {
-    /// Form of the document; never changes the exit code
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT")]
+    /// Form of the document; never changes the exit code. The last of --format and --json counts
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, value_name = "FORMAT", overrides_with = "json")]
     format: Format,
     /// Short for --format json
-    #[arg(long, global = true)]
+    #[arg(long, global = true, overrides_with = "format")]
     json: bool,
     /// Write the document to FILE, whole or not at all; `-` is stdout
     #[arg(short, long, global = true, value_name = "FILE")]
@@ -67,14 +67,14 @@ pub(crate) struct GlobalArgs {
     /// Threads to compute with [default: all]; the result does not depend on it
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit and measure; the other verbs need next to none)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) max_memory: Option<u64>,
     /// Say nothing on stderr but errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
     /// Exit with 1 on findings of this severity (note, warning, error) or code, with a limit on the value if wanted:
-    /// SN001:0.5 [default: warning; nothing for the embedded model]
+    /// SN001:0.5 [default: warning; error for horizon and inspect; nothing for the embedded model]
     #[arg(long, global = true, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<String>,
     /// Exit with 0 whatever is found
@@ -89,6 +89,16 @@ pub(crate) struct GlobalArgs {
 }
 
 impl GlobalArgs {
+    /// The same flags for verbs that describe a model rather than a run of it (`horizon`, `inspect`): a question about
+    /// another length or format is no failure, so without `--fail-on` only errors are.
+    pub(crate) fn judging_a_description(&self) -> Self {
+        let mut flags = self.clone();
+        if flags.fail_on.is_empty() {
+            flags.fail_on.push("error".to_owned());
+        }
+        flags
+    }
+
     /// The format asked for.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
@@ -130,13 +140,17 @@ pub(crate) struct PlanArgs {
 
 const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatable; f32 when no dtype is said.\n\n\
     f64, ieee, ftz are idealised; hf-eager, hf-sdpa, flash-attn2, vllm-paged, vllm-triton, llama-cpp-cpu, \
-    llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.";
+    llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.\n\n\
+    First blind distances as tables quote them: exp = 0 in f32 is `horizon --plan ieee --criterion exp` (`ftz` where \
+    subnormals are flushed); softmax weight = 0 in f32 is `--plan ieee --criterion weight` (or `ftz`); an f32 weight cast to \
+    bf16 or f16 is `--plan foundry-torch:bf16` or `foundry-torch:f16`, and `hf-eager:` for most families.";
 
 impl PlanArgs {
-    /// The plans for a family, each once, in the order given.
+    /// The plans for a model of `family` that stores its bias by `convention`, each once, in the order given.
     pub(crate) fn resolve(
         &self,
         family: numerics::Family,
+        convention: &numerics::BiasConvention,
     ) -> Result<Vec<numerics::PrecisionPlan>, crate::Failure> {
         let mut plans: Vec<numerics::PrecisionPlan> = Vec::new();
         for spec in self.plans.iter().map(|spec| spec.trim()) {
@@ -151,7 +165,7 @@ impl PlanArgs {
                 crate::Failure::error(format!("--plan {spec:?}: {error}{hint}"))
             })?;
             if !plans.iter().any(|earlier| earlier.key() == plan.key()) {
-                plans.push(plan);
+                plans.push(plan.with_model_convention(convention));
             }
         }
         Ok(plans)

@@ -11,6 +11,9 @@
 //! length = 4096
 //! ```
 //!
+//! `heads` is a number for `horizon` and a selection for the other verbs, so it is refused at the top level: it belongs in a
+//! table.
+//!
 //! The file is merged by writing its keys as flags behind those the user typed and parsing once more, so that a value from
 //! a file means exactly what the same value means on the command line.
 
@@ -27,6 +30,9 @@ const EXCLUSIVE: &[&[&str]] = &[
     &["text", "tokens"],
     &["format", "json"],
 ];
+
+/// Keys that mean different things to different verbs.
+const AMBIGUOUS: &[&str] = &["heads"];
 
 /// Command line and file together.
 #[derive(Debug)]
@@ -50,7 +56,10 @@ pub(crate) fn merge(
         return Ok(None);
     };
     let fail = |text: String| Failure::error(format!("config file {}: {text}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| fail(error.to_string()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let expected = "--config expects a TOML file of flags, such as: threads = 4";
+        Failure::cannot_read(file, &error, expected)
+    })?;
     let table: toml::Table = text
         .parse()
         .map_err(|error: toml::de::Error| fail(toml_error(&error, &text)))?;
@@ -63,6 +72,12 @@ pub(crate) fn merge(
     };
     let mut injected: Vec<(String, Vec<String>)> = Vec::new();
     let mut set = |key: &str, value: &toml::Value, in_verb: bool| -> Result<(), Failure> {
+        if !in_verb && AMBIGUOUS.contains(&key) {
+            return Err(fail(format!(
+                "key {key:?} at the top level: it is a number of heads for horizon and a selection by index for audit and \
+                 measure; put it in a table, such as [{verb}]"
+            )));
+        }
         let known = |c: &Command| flag_id(c, key).is_some();
         let Some(id) = flag_id(verb_command, key) else {
             if !in_verb && command.get_subcommands().any(known) {

@@ -43,6 +43,21 @@ impl Failure {
         }
     }
 
+    /// A file that cannot be read: which, why, and what was expected there.
+    pub(crate) fn cannot_read(
+        path: &std::path::Path,
+        error: &std::io::Error,
+        expected: &str,
+    ) -> Self {
+        let why = match error.kind() {
+            std::io::ErrorKind::NotFound => "no such file".to_owned(),
+            std::io::ErrorKind::IsADirectory => "is a folder".to_owned(),
+            std::io::ErrorKind::InvalidData => "is not UTF-8 text".to_owned(),
+            _ => format!("cannot be read: {error}"),
+        };
+        Self::error(format!("{}: {why}; {expected}", path.display()))
+    }
+
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -64,12 +79,6 @@ impl From<CheckpointError> for Failure {
             exit,
             ..Self::error(error.to_string())
         }
-    }
-}
-
-impl From<model::ModelError> for Failure {
-    fn from(error: model::ModelError) -> Self {
-        Self::error(error.to_string())
     }
 }
 

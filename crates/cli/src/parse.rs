@@ -14,11 +14,16 @@ pub(crate) fn length(text: &str) -> Result<u64, String> {
         Some(b'm' | b'M') => (&plain[..plain.len() - 1], 1024 * 1024),
         _ => (plain.as_str(), 1),
     };
-    let number: u64 = digits.parse().map_err(|_| expected.to_owned())?;
-    match number.checked_mul(factor) {
-        Some(0) => Err(format!("{expected}; a length of 0 has no pairs")),
-        Some(tokens) if tokens <= LENGTH_MAX => Ok(tokens),
-        _ => Err(format!("longer than the limit of {LENGTH_MAX} tokens")),
+    let number = digits.parse::<u64>();
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    match number.as_ref().map(|number| number.checked_mul(factor)) {
+        Err(_) if !is_number => Err(expected.to_owned()),
+        Ok(Some(0)) => Err(format!("{expected}; a length of 0 has no pairs")),
+        Ok(Some(tokens)) if tokens <= LENGTH_MAX => Ok(tokens),
+        // also the digits that no 64-bit number holds
+        _ => Err(format!(
+            "longer than the longest sequence that is accepted, {LENGTH_MAX} tokens (1048576M)"
+        )),
     }
 }
 
@@ -119,6 +124,11 @@ mod tests {
         assert_eq!(length("16_384"), Ok(16384));
         assert_eq!(length("16k"), Ok(16384));
         assert_eq!(length("1"), Ok(1));
+        assert_eq!(length("1048576M"), Ok(LENGTH_MAX));
+        for long in ["1048577M", "99999999999999999999", "9999999999999999M"] {
+            let error = length(long).unwrap_err();
+            assert!(error.contains("longer than"), "{long}: {error}");
+        }
         for bad in [
             "0",
             "-3",

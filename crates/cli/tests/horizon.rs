@@ -230,3 +230,90 @@ fn the_chart_of_many_heads_wraps() {
         .collect();
     assert!(too_wide.is_empty(), "{too_wide:#?}");
 }
+
+/// docs/FAMILIES.md, Traps: a trap is a finding with its code wherever the model is described, a file or none.
+#[test]
+fn traps_are_findings_that_fail_on_can_name() {
+    let line = "horizon --like falcon-rw-1b --plan hf-eager";
+    let report = json(line);
+    let trap = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|finding| finding["code"] == "SN008")
+        .unwrap();
+    assert_eq!(
+        (&trap["severity"], &trap["plan"]),
+        (&Value::from("error"), &Value::from("hf-eager"))
+    );
+    assert_eq!(run(line).code, 1);
+    assert_eq!(run(&format!("{line} --fail-on SN009")).code, 0);
+    assert_eq!(run(&format!("{line} --exit-zero")).code, 0);
+    // under another plan it is a note, which --fail-on can still name
+    let other = "horizon --like falcon-rw-1b --plan ftz";
+    assert_eq!(run(other).code, 0);
+    assert_eq!(run(&format!("{other} --fail-on SN008")).code, 1);
+    let storywriter = "horizon --like mpt-7b-storywriter --plan hf-sdpa --fail-on SN009";
+    assert_eq!(run(storywriter).code, 1);
+    // every check is accounted for, and what needs a text says so
+    assert!(report["checks"].as_array().unwrap().len() >= 15);
+    assert!(report["skipped"].to_string().contains("snellen measure"));
+    // what horizon says to run next, it can run
+    for finding in report["findings"].as_array().unwrap() {
+        let next = finding["next_command"].as_str().unwrap();
+        let next = next.strip_prefix("snellen ").unwrap();
+        assert!(run(next).code <= 1, "{next}");
+    }
+}
+
+#[test]
+fn inspect_reports_the_traps_of_a_configuration() {
+    let folder = config_folder(
+        r#"{"model_type": "mpt", "d_model": 64, "n_heads": 4, "n_layers": 1, "max_seq_len": 64, "vocab_size": 64,
+            "attn_config": {"alibi": true, "alibi_bias_max": 16}}"#,
+    );
+    let path = folder.path().to_str().unwrap();
+    let report = json(&format!("inspect {path}"));
+    let codes: Vec<_> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["code"].as_str().unwrap())
+        .collect();
+    assert!(codes.contains(&"SN009"), "{codes:?}");
+    assert!(report["checks"].as_array().unwrap().len() >= 15);
+    assert_eq!(run(&format!("inspect {path}")).code, 0);
+    assert_eq!(run(&format!("inspect {path} --fail-on SN009")).code, 1);
+}
+
+/// https://github.com/mosaicml/llm-foundry/issues/186: where precision is lost depends on the form, so an idealised plan counts
+/// collapse in the family's own, and the report says which.
+#[test]
+fn idealised_plans_store_the_bias_as_the_family_does() {
+    for (model, convention, origin, nearest_apart) in [
+        ("bloom-7b1", "absolute", "first key", false),
+        ("mpt-7b", "absolute", "last key", true),
+        ("btlm-3b", "relative", "query", true),
+        ("jina-v2-base", "relative", "query", true),
+    ] {
+        let report = json(&format!(
+            "horizon --like {model} --length 8192 --plan ieee --bias-dtype bf16"
+        ));
+        assert_eq!(report["convention"], convention, "{model}");
+        assert_eq!(report["key_origin"], origin, "{model}");
+        let steepest = &report["heads"][0];
+        let apart = |key: &str| steepest[key] == 20;
+        assert_eq!(apart("distinct_bias_last_20"), nearest_apart, "{model}");
+        assert_eq!(apart("distinct_bias_first_20"), !nearest_apart, "{model}");
+    }
+}
+
+#[test]
+fn a_head_without_slope_is_not_the_steepest() {
+    let text = run("horizon --slopes 0,0 --length 1").stdout;
+    assert!(
+        text.contains("1 token\n") && !text.contains("1 tokens"),
+        "{text}"
+    );
+    assert!(!text.contains("steepest"), "{text}");
+}

@@ -149,6 +149,15 @@ fn bad_texts_are_refused() {
             .contains("large.txt")
     );
     snellen(["measure", "--tokens", &file("words.txt", b"one two")]).error(2);
+    // also beyond the length that is used: such ids were made with another tokenizer
+    let run = snellen([
+        "measure",
+        "--length",
+        "1",
+        "--tokens",
+        &file("far.txt", b"1 2 256"),
+    ]);
+    assert!(run.error(2).contains("used or not"));
     let ids = json(&format!(
         "measure --tokens {}",
         file("ids.txt", b"1 2 255\n0 7")
@@ -204,6 +213,9 @@ fn audit_certifies_what_measure_observes() {
     ));
     let measure = json("measure --plan ieee,hf-eager:f16");
     assert_eq!(heads(&audit).len(), 16);
+    let covers = |report: &Value| report["model"]["hash_covers"].as_str().unwrap().to_owned();
+    assert!(covers(&audit).contains("that were read"));
+    assert!(covers(&measure).contains("every byte"));
     for (proved, seen) in heads(&audit).iter().zip(heads(&measure)) {
         for key in ["slope", "effective_slope", "score_bound", "gap_bound"] {
             assert!(proved[key].is_number(), "{key} in {proved}");
@@ -262,7 +274,21 @@ fn damaged_weights_write_nothing() {
         "--text",
         text.to_str().unwrap(),
     ]);
-    run.error(2);
+    let line = run.error(2);
+    let start = format!("error: {}", model.path().display());
+    assert!(line.starts_with(&start), "{line}");
+    // a header whose numbers do not fit says so as a sentence
+    let header = br#"{"t":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    file.extend([0; 8]);
+    std::fs::write(&weights, file).unwrap();
+    let run = snellen(["inspect", model.path().to_str().unwrap()]);
+    let line = run.error(2);
+    assert!(
+        line.contains("hold 8 (line 1") && !line.contains("at line"),
+        "{line}"
+    );
 }
 
 /// Audit and measure of Alilama at 4096 finish, and the observed first blind distance of

@@ -320,3 +320,54 @@ fn inspect_reads_headers_and_folds_layers() {
     // a single weight file is a target too
     json(&format!("inspect {path}/model.safetensors"));
 }
+
+/// What is not there is named, with what was expected: no bare message of the operating system.
+#[test]
+fn missing_files_are_named_with_what_was_expected() {
+    for (line, parts) in [
+        (
+            "measure --text nofile",
+            ["nofile: no such file", "--text expects"],
+        ),
+        (
+            "horizon --heads 3 --config nofile.toml",
+            ["nofile.toml: no such file", "TOML"],
+        ),
+        (
+            "horizon --heads 4 --length 99999999999999999999",
+            ["--length", "longer than"],
+        ),
+    ] {
+        let run = run(line);
+        let error = run.error(2);
+        for part in parts {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(!error.contains("os error"), "{error}");
+    }
+}
+
+#[test]
+fn the_last_of_format_and_json_counts() {
+    let is_json = |line: &str| run(line).stdout.starts_with('{');
+    assert!(!is_json("horizon --heads 2 --json --format text"));
+    assert!(is_json("horizon --heads 2 --format text --json"));
+}
+
+/// `heads` is a number for horizon and a selection elsewhere: no key of a file means both.
+#[test]
+fn an_ambiguous_key_belongs_in_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("snellen.toml");
+    let config = file.to_str().unwrap();
+    std::fs::write(&file, "heads = 4").unwrap();
+    assert!(
+        snellen(["horizon", "--config", config])
+            .error(2)
+            .contains("[horizon]")
+    );
+    std::fs::write(&file, "[horizon]\nheads = 4\n[measure]\nheads = \"1-2\"\n").unwrap();
+    assert_eq!(snellen(["horizon", "--config", config]).code, 0);
+    let chart = snellen(["measure", "--length", "100", "--config", config]).stdout;
+    assert!(chart.contains("layer  head 1"), "{chart}");
+}

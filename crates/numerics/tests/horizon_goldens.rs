@@ -262,7 +262,7 @@ fn both_directions() {
 
 #[test]
 fn position_collapse() {
-    // docs/NUMERICS.md, Position collapse: slope 2^-0.25, product in f32 then cast, last 20 keys, f16 / bf16.
+    // docs/NUMERICS.md, Position collapse: slope 2^-0.25, by key position, product in f32 then cast, last 20 keys, f16 / bf16.
     let slope = [0.5_f64.powf(0.25)];
     let table = [
         (1024, 20, 5),
@@ -276,6 +276,7 @@ fn position_collapse() {
         for (plan, expected) in [("ieee:f16", f16), ("ieee:bf16", bf16), ("ieee:f32", 20)] {
             let head = &Ask {
                 plan,
+                family: Family::Bloom,
                 length,
                 ..Ask::default()
             }

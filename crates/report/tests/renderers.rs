@@ -18,6 +18,7 @@ fn model() -> ModelInfo {
         family: "bloom".to_owned(),
         path: Some("models/tiny".to_owned()),
         hash: Some("00ff".to_owned()),
+        hash_covers: Some("everything".to_owned()),
         n_layers: Some(2),
         n_heads: Some(4),
         n_kv_heads: Some(4),
@@ -120,6 +121,7 @@ fn horizon() -> HorizonReport {
     let one = |key: &str| HorizonPlan {
         info: plan(key),
         convention: "absolute".to_owned(),
+        key_origin: "first key".to_owned(),
         bias_dtype: "f32".to_owned(),
         heads: heads.clone(),
         summary: HorizonSummary::of(&heads),
@@ -128,6 +130,7 @@ fn horizon() -> HorizonReport {
         envelope: envelope("horizon"),
         criterion: "plan".to_owned(),
         convention: "absolute".to_owned(),
+        key_origin: "first key".to_owned(),
         bias_dtype: "f32".to_owned(),
         remedy: None,
         slopes: "press".to_owned(),
@@ -413,4 +416,54 @@ fn a_clean_verdict_is_never_given_over_nothing() {
     empty.outcome.findings.clear();
     let text = empty.render_text(&NARROW);
     assert!(!text.contains("none in"), "{text}");
+}
+
+/// Nothing is wider than the terminal but commands, which are there to be copied. Numbers as long as they get in practice.
+#[test]
+fn every_line_fits_the_width() {
+    let mut measured = measure();
+    let mut audited = audit();
+    let mut inspected = inspect();
+    let mut asked = horizon();
+    for head in &mut measured.heads {
+        head.slope = 0.003_906_25;
+        head.effective_slope = 0.003_906_25;
+        (head.reach_50, head.reach_90, head.reach_99) = (Some(12_345), Some(15_000), Some(16_000));
+        for plan in head.plans.values_mut() {
+            plan.first_blind_distance = Some(16_123);
+            plan.last_visible_distance = Some(16_383);
+        }
+    }
+    for head in &mut audited.heads {
+        head.certified_horizon = Distance::new(123_456_789.0);
+    }
+    inspected.alibi.slopes = vec![0.003_906_25; 32];
+    inspected.alibi.effective_slopes = vec![0.000_488_281; 32];
+    inspected.tensors_folded[0].pattern =
+        "transformer.h.N.self_attention.query_key_value.weight".to_owned();
+    inspected.tensors_folded[0].shape = vec![250_880, 1024];
+    for plan in &mut asked.plans {
+        for head in &mut plan.heads {
+            head.effective_slope /= 8.0;
+            head.blind_pairs = 499_999_500_000;
+            head.overflow_distance = Distance::new(77_917.0);
+        }
+    }
+    for width in [80, 100] {
+        let options = TextOptions { width, ..NARROW };
+        for text in [
+            measured.render_text(&options),
+            audited.render_text(&options),
+            inspected.render_text(&options),
+            asked.render_text(&options),
+        ] {
+            let too_wide: Vec<_> = text
+                .lines()
+                .filter(|line| line.chars().count() > width && !line.contains("next: "))
+                .collect();
+            assert!(too_wide.is_empty(), "{width}: {too_wide:#?}");
+        }
+    }
+    let narrow = measured.render_text(&NARROW);
+    assert!(narrow.contains("too narrow for: last seen"), "{narrow}");
 }

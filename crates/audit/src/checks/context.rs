@@ -44,11 +44,36 @@ impl CertifiedHead {
     }
 }
 
+/// How the model is named on a command line; next commands repeat it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target<'a> {
+    /// By a path.
+    Path(&'a str),
+    /// By arguments of `horizon` that need no file, such as `--like bloom-560m`. Verbs that do need one get the placeholder
+    /// `PATH`.
+    Described(&'a str),
+    /// By nothing that could be repeated (the embedded model): `PATH` stands for the reader's own.
+    Unnamed,
+}
+
+impl Target<'_> {
+    /// The words behind `snellen VERB`, quoted where a shell needs it.
+    fn words(self, verb: &str) -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+        match self {
+            Self::Path(path) if !path.is_empty() && path.chars().all(plain) => path.to_owned(),
+            Self::Path(path) => format!("'{}'", path.replace('\'', r"'\''")),
+            Self::Described(arguments) if verb == "horizon" => arguments.to_owned(),
+            Self::Described(_) | Self::Unnamed => "PATH".to_owned(),
+        }
+    }
+}
+
 /// Everything the checks may use; what is `None` was not asked for or could not be had.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditContext<'a> {
-    /// The model as the user named it on the command line; next commands repeat it.
-    pub target: &'a str,
+    /// The model as the user named it.
+    pub target: Target<'a>,
     /// What the configuration says.
     pub facts: &'a ModelFacts,
     /// Plans asked for. Never empty in practice; with none, checks over plans say that nothing was measured.
@@ -65,12 +90,7 @@ impl<'a> AuditContext<'a> {
     /// `snellen VERB TARGET REST`, the target quoted where a shell needs it.
     #[must_use]
     pub fn command(&self, verb: &str, rest: &str) -> String {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-        let target = if !self.target.is_empty() && self.target.chars().all(plain) {
-            self.target.to_owned()
-        } else {
-            format!("'{}'", self.target.replace('\'', r"'\''"))
-        };
+        let target = self.target.words(verb);
         let rest = rest.trim();
         if rest.is_empty() {
             format!("snellen {verb} {target}")
@@ -124,6 +144,36 @@ impl SinkRefusal {
             Self::TooShort(_) => {
                 "the text is too short to tell a sink from the first rows; run `snellen measure` on at least 81 tokens"
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Target;
+    use crate::checks::testing::{context, facts};
+
+    #[test]
+    fn next_commands_can_be_pasted_and_name_what_the_verb_accepts() {
+        let facts = facts(numerics::Family::Bloom);
+        let command = |target, verb| {
+            let context = super::AuditContext {
+                target,
+                ..context(&facts, &[])
+            };
+            context.command(verb, "--length 9")
+        };
+        for (target, verb, expected) in [
+            (Target::Path("a/b"), "audit", "a/b"),
+            (Target::Path("it's"), "audit", r"'it'\''s'"),
+            (Target::Described("--like x"), "horizon", "--like x"),
+            (Target::Described("--like x"), "audit", "PATH"),
+            (Target::Unnamed, "measure", "PATH"),
+        ] {
+            assert_eq!(
+                command(target, verb),
+                format!("snellen {verb} {expected} --length 9")
+            );
         }
     }
 }

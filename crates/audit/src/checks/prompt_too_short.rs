@@ -25,7 +25,7 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         Some(SinkRefusal::NoEvidence) => DOC.not_measured(SinkRefusal::NoEvidence.reason()),
         Some(SinkRefusal::TooShort(baseline)) => {
             let message = format!(
-                "{} tokens are too few to tell a sink from the first rows, where every head puts mass on the first token by necessity; sink-head and dead-head give no verdict",
+                "a text of length {} is too short to tell a sink from the first rows, where every head puts mass on the first token by necessity; sink-head and dead-head give no verdict",
                 context.length
             );
             let next = context.command("measure", "--length 512");

@@ -31,7 +31,7 @@ pub(crate) fn facts(family: Family) -> ModelFacts {
 
 pub(crate) fn context<'a>(facts: &'a ModelFacts, plans: &'a [PrecisionPlan]) -> AuditContext<'a> {
     AuditContext {
-        target: "model",
+        target: super::Target::Path("model"),
         facts,
         plans,
         length: 2048,

@@ -3,6 +3,7 @@
 use numerics::{BiasConvention, BiasFunction, Family, ScaleOrder, SlopeError, SlopeSchedule};
 
 use super::notes::Note;
+use crate::families::default_notes;
 
 /// Facts of a model that its configuration (or specification file) settles; enough for horizons without any weight.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +46,61 @@ pub struct ModelFacts {
     pub notes: Vec<Note>,
 }
 
+/// Shape of a model that is known without any file: from the literature, or as a user types it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DescribedModel {
+    /// Name for reports.
+    pub name: String,
+    /// Whose conventions it follows.
+    pub family: Family,
+    /// Attention heads a layer.
+    pub n_heads: usize,
+    /// Channels of one head, where known.
+    pub head_width: Option<usize>,
+    /// Layers, where known.
+    pub n_layers: Option<usize>,
+    /// Longest training sequence in tokens, where known.
+    pub trained_length: Option<u64>,
+    /// Bias maximum of the slope rule, for families that have one; 8 where not given.
+    pub bias_max: Option<f64>,
+    /// Who says so.
+    pub evidence: String,
+}
+
 impl ModelFacts {
+    /// Facts of a described model whose settings are its family's defaults, traps included. What is not known is 0
+    /// (layers, widths) or, for the factor of `q.k`, 1. A custom family has no slope rule: it gets the standard one.
+    #[must_use]
+    pub fn described(model: DescribedModel) -> Self {
+        let family = model.family;
+        let head_width = model.head_width.unwrap_or(0);
+        let notes = default_notes(family, model.bias_max, model.trained_length);
+        Self {
+            name: model.name,
+            family,
+            model_type: family.name().to_owned(),
+            evidence: model.evidence,
+            n_layers: model.n_layers.unwrap_or(0),
+            n_heads: model.n_heads,
+            n_kv_heads: model.n_heads,
+            head_width,
+            width: head_width * model.n_heads,
+            vocab_size: None,
+            slopes: family
+                .slope_schedule(model.bias_max)
+                .unwrap_or(SlopeSchedule::Press),
+            bias_max: Some(model.bias_max.unwrap_or(8.0)),
+            bias: BiasFunction::linear(),
+            convention: family.convention(),
+            score_scale: model
+                .head_width
+                .map_or(1.0, |width| 1.0 / (width as f64).sqrt()),
+            trained_length: model.trained_length,
+            causal: family.convention().causal,
+            notes,
+        }
+    }
+
     /// Factor between slope and effective slope: `score_scale` where the bias is added before the scaling (Falcon), else 1,
     /// times the interpolation of the bias.
     pub fn bias_scale(&self) -> f64 {

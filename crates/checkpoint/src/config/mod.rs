@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 pub(crate) use detect::{Reader, detect};
-pub use facts::ModelFacts;
+pub use facts::{DescribedModel, ModelFacts};
 pub(crate) use keys::{Keys, describe};
 pub use notes::Note;
 

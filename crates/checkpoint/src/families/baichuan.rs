@@ -2,8 +2,8 @@
 
 use numerics::Family;
 
-use super::Shape;
-use crate::config::{Keys, ModelFacts, Note};
+use super::{Shape, default_notes};
+use crate::config::{Keys, ModelFacts};
 use crate::error::CheckpointError;
 
 pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, CheckpointError> {
@@ -33,10 +33,6 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     };
     let mut facts = shape.facts(keys, "num_attention_heads", Family::Baichuan, evidence)?;
     facts.trained_length = keys.opt_count(&["model_max_length"])?.map(|n| n as u64);
-    facts.notes = vec![
-        Note::HalfPrecisionCollapse,
-        Note::SoftmaxInModelDtype,
-        Note::BaichuanNormHead,
-    ];
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
     Ok(facts)
 }

@@ -9,8 +9,8 @@ use model::{
 };
 use numerics::Family;
 
-use super::{Lowered, Shape, alibi, note_unused_head, output, prefix, vocabulary};
-use crate::config::{Keys, ModelFacts, Note};
+use super::{Lowered, Shape, base_spec, default_notes, note_unused_head, output, prefix};
+use crate::config::{Keys, ModelFacts};
 use crate::error::CheckpointError;
 use crate::layout::{Layout, Place, Rows};
 use crate::safetensors::Tensors;
@@ -29,7 +29,7 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     };
     let mut facts = shape.facts(keys, "n_head", Family::Bloom, evidence)?;
     facts.trained_length = keys.opt_count(&["seq_length"])?.map(|n| n as u64);
-    facts.notes = vec![Note::HalfPrecisionCollapse, Note::BloomVllmActivation];
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
     Ok(facts)
 }
 
@@ -49,47 +49,37 @@ pub(crate) fn lower(
         _ => ResidualFrom::Input,
     };
     let tied = keys.opt_bool("tie_word_embeddings")?.unwrap_or(true);
+    let block = BlockSpec {
+        norm,
+        attention_residual: residual,
+        mlp_residual: residual,
+        arrangement: Arrangement::Sequential,
+        attention: AttentionSpec {
+            qkv_bias: true,
+            output: output(true),
+            clip_qkv: None,
+            qk_norm: None,
+            scale: facts.score_scale as f32,
+            inverse_layer_scale: false,
+        },
+        mlp: MlpSpec {
+            hidden: 4 * facts.width,
+            activation: Activation::GeluTanh,
+            gated: false,
+            bias: true,
+        },
+    };
+    let head = HeadSpec {
+        tied,
+        logit_scale: 1.0,
+        soft_cap: None,
+    };
     let spec = ModelSpec {
-        name: facts.name.clone(),
-        family: facts.family,
-        vocab_size: vocabulary(facts, keys)?,
-        width: facts.width,
-        n_layers: facts.n_layers,
-        n_heads: facts.n_heads,
-        n_kv_heads: facts.n_kv_heads,
-        head_width: facts.head_width,
-        trained_length: facts.trained_length.map(|n| n as usize),
         embedding: EmbeddingSpec {
             scale: 1.0,
             norm: Some(norm),
         },
-        block: BlockSpec {
-            norm,
-            attention_residual: residual,
-            mlp_residual: residual,
-            arrangement: Arrangement::Sequential,
-            attention: AttentionSpec {
-                qkv_bias: true,
-                output: output(true),
-                clip_qkv: None,
-                qk_norm: None,
-                scale: facts.score_scale as f32,
-                inverse_layer_scale: false,
-            },
-            mlp: MlpSpec {
-                hidden: 4 * facts.width,
-                activation: Activation::GeluTanh,
-                gated: false,
-                bias: true,
-            },
-        },
-        final_norm: Some(norm),
-        head: HeadSpec {
-            tied,
-            logit_scale: 1.0,
-            soft_cap: None,
-        },
-        alibi: alibi(facts)?,
+        ..base_spec(facts, keys, block, head)?
     };
     let prefix = prefix(tensors, &["transformer.", ""], "word_embeddings.weight")?;
     let layout = Layout::build(&spec, tensors, |role| place(prefix, &spec, role))?;

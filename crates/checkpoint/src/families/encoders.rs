@@ -2,7 +2,7 @@
 
 use numerics::Family;
 
-use super::Shape;
+use super::{Shape, default_notes};
 use crate::config::{Keys, ModelFacts, Note};
 use crate::error::CheckpointError;
 
@@ -20,7 +20,7 @@ fn shape(keys: &Keys<'_>, family: Family, evidence: &str) -> Result<ModelFacts, 
 pub(crate) fn jina(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, CheckpointError> {
     let mut facts = shape(keys, Family::JinaBert, evidence)?;
     // max_position_embeddings (8192) is the length of use; these models were trained on 512 tokens, which no key says.
-    facts.notes = vec![Note::LlamaCppTanhGelu];
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
     Ok(facts)
 }
 

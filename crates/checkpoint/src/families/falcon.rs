@@ -4,13 +4,13 @@
 //! reference rounds it to bf16 twice in every dtype; both are in the family's convention.
 
 use model::{
-    Activation, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, MlpSpec, ModelSpec,
-    NormKind, NormSpec, ResidualFrom,
+    Activation, Arrangement, AttentionSpec, BlockSpec, HeadSpec, MlpSpec, NormKind, NormSpec,
+    ResidualFrom,
 };
 use numerics::Family;
 
-use super::{Lowered, Shape, alibi, bloom, note_unused_head, output, prefix, vocabulary};
-use crate::config::{Keys, ModelFacts, Note};
+use super::{Lowered, Shape, base_spec, bloom, default_notes, note_unused_head, output, prefix};
+use crate::config::{Keys, ModelFacts};
 use crate::error::CheckpointError;
 use crate::layout::Layout;
 use crate::safetensors::Tensors;
@@ -42,11 +42,7 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     facts.trained_length = keys
         .opt_count(&["max_position_embeddings", "seq_length"])?
         .map(|n| n as u64);
-    facts.notes = vec![
-        Note::FalconEagerDoubling,
-        Note::FalconBf16Bias,
-        Note::FalconRuntimesRefuse,
-    ];
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
     Ok(facts)
 }
 
@@ -90,47 +86,34 @@ pub(crate) fn lower(
         }
     };
     let tied = keys.opt_bool("tie_word_embeddings")?.unwrap_or(true);
-    let spec = ModelSpec {
-        name: facts.name.clone(),
-        family: facts.family,
-        vocab_size: vocabulary(facts, keys)?,
-        width: facts.width,
-        n_layers: facts.n_layers,
-        n_heads: facts.n_heads,
-        n_kv_heads: facts.n_kv_heads,
-        head_width: facts.head_width,
-        trained_length: facts.trained_length.map(|n| n as usize),
-        embedding: EmbeddingSpec::default(),
-        block: BlockSpec {
-            norm,
-            attention_residual: ResidualFrom::Input,
-            mlp_residual: ResidualFrom::Input,
-            arrangement: Arrangement::Sequential,
-            attention: AttentionSpec {
-                qkv_bias: bias,
-                output: output(bias),
-                clip_qkv: None,
-                qk_norm: None,
-                scale: facts.score_scale as f32,
-                inverse_layer_scale: false,
-            },
-            mlp: MlpSpec {
-                hidden: keys
-                    .opt_count(&["ffn_hidden_size"])?
-                    .unwrap_or(4 * facts.width),
-                activation,
-                gated: false,
-                bias,
-            },
+    let block = BlockSpec {
+        norm,
+        attention_residual: ResidualFrom::Input,
+        mlp_residual: ResidualFrom::Input,
+        arrangement: Arrangement::Sequential,
+        attention: AttentionSpec {
+            qkv_bias: bias,
+            output: output(bias),
+            clip_qkv: None,
+            qk_norm: None,
+            scale: facts.score_scale as f32,
+            inverse_layer_scale: false,
         },
-        final_norm: Some(norm),
-        head: HeadSpec {
-            tied,
-            logit_scale: 1.0,
-            soft_cap: None,
+        mlp: MlpSpec {
+            hidden: keys
+                .opt_count(&["ffn_hidden_size"])?
+                .unwrap_or(4 * facts.width),
+            activation,
+            gated: false,
+            bias,
         },
-        alibi: alibi(facts)?,
     };
+    let head = HeadSpec {
+        tied,
+        logit_scale: 1.0,
+        soft_cap: None,
+    };
+    let spec = base_spec(facts, keys, block, head)?;
     let prefix = prefix(tensors, &["transformer.", ""], "word_embeddings.weight")?;
     let layout = Layout::build(&spec, tensors, |role| bloom::place(prefix, &spec, role))?;
     note_unused_head(facts, tensors, tied, "lm_head.weight");

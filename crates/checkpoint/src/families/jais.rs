@@ -2,7 +2,7 @@
 
 use numerics::Family;
 
-use super::Shape;
+use super::{Shape, default_notes};
 use crate::config::{Keys, ModelFacts, Note};
 use crate::error::CheckpointError;
 
@@ -27,9 +27,11 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     } else if keys.opt_bool("scale_attn_weights")? == Some(false) {
         facts.score_scale = 1.0;
     }
-    facts.notes = vec![Note::SlopesInModelDtype];
-    if !keys.opt_bool("reorder_and_upcast_attn")?.unwrap_or(false) {
-        facts.notes.push(Note::SoftmaxInModelDtype);
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
+    if keys.opt_bool("reorder_and_upcast_attn")?.unwrap_or(false) {
+        facts
+            .notes
+            .retain(|note| *note != Note::SoftmaxInModelDtype);
     }
     if let Some(scaling) = keys.opt_object("alibi_scaling", "alibi_scaling.")? {
         let factor = scaling.opt_positive(&["factor"])?;

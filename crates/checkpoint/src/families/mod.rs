@@ -10,7 +10,7 @@ pub(crate) mod mpt;
 pub(crate) mod refact;
 pub(crate) mod replit;
 
-use model::{AlibiSpec, ModelSpec, OutputSpec};
+use model::{AlibiSpec, BlockSpec, EmbeddingSpec, HeadSpec, ModelSpec, OutputSpec};
 use numerics::{BiasFunction, Family};
 
 use crate::config::{Keys, ModelFacts, Note};
@@ -97,8 +97,60 @@ impl Shape {
     }
 }
 
+/// Notes on every model of a family whose settings are the defaults, in the order in which its reader gives them.
+pub(crate) fn default_notes(
+    family: Family,
+    bias_max: Option<f64>,
+    trained_length: Option<u64>,
+) -> Vec<Note> {
+    match family {
+        Family::Bloom => vec![Note::HalfPrecisionCollapse, Note::BloomVllmActivation],
+        Family::Falcon => vec![
+            Note::FalconEagerDoubling,
+            Note::FalconBf16Bias,
+            Note::FalconRuntimesRefuse,
+        ],
+        Family::Mpt => mpt::notes(bias_max.unwrap_or(8.0), Vec::new(), trained_length, None),
+        Family::Baichuan => vec![
+            Note::HalfPrecisionCollapse,
+            Note::SoftmaxInModelDtype,
+            Note::BaichuanNormHead,
+        ],
+        Family::Jais => vec![Note::SlopesInModelDtype, Note::SoftmaxInModelDtype],
+        Family::Refact => vec![Note::HalfPrecisionCollapse, Note::RefactLlamaCppRmsNorm],
+        Family::JinaBert => vec![Note::LlamaCppTanhGelu],
+        // replit-code 1.5 loads with its own code; MosaicBERT and what a user describes have no known traps
+        Family::Replit | Family::MosaicBert | Family::Custom => Vec::new(),
+    }
+}
+
+/// The part of a [`ModelSpec`] that the facts settle; a family fills in its block, norms and head. `block` is the family's.
+pub(crate) fn base_spec(
+    facts: &ModelFacts,
+    keys: &Keys<'_>,
+    block: BlockSpec,
+    head: HeadSpec,
+) -> Result<ModelSpec, CheckpointError> {
+    Ok(ModelSpec {
+        name: facts.name.clone(),
+        family: facts.family,
+        vocab_size: vocabulary(facts, keys)?,
+        width: facts.width,
+        n_layers: facts.n_layers,
+        n_heads: facts.n_heads,
+        n_kv_heads: facts.n_kv_heads,
+        head_width: facts.head_width,
+        trained_length: facts.trained_length.map(|n| n as usize),
+        embedding: EmbeddingSpec::default(),
+        final_norm: Some(block.norm),
+        block,
+        head,
+        alibi: alibi(facts)?,
+    })
+}
+
 /// The position bias of a specification, from the facts.
-pub(crate) fn alibi(facts: &ModelFacts) -> Result<AlibiSpec, CheckpointError> {
+fn alibi(facts: &ModelFacts) -> Result<AlibiSpec, CheckpointError> {
     let slopes = facts
         .slope_values()
         .map_err(|e| CheckpointError::malformed(e.to_string()))?;
@@ -110,7 +162,7 @@ pub(crate) fn alibi(facts: &ModelFacts) -> Result<AlibiSpec, CheckpointError> {
 }
 
 /// The vocabulary's size, which weights need and horizons do not.
-pub(crate) fn vocabulary(facts: &ModelFacts, keys: &Keys<'_>) -> Result<usize, CheckpointError> {
+fn vocabulary(facts: &ModelFacts, keys: &Keys<'_>) -> Result<usize, CheckpointError> {
     facts
         .vocab_size
         .map_or_else(|| keys.count(&["vocab_size"]), Ok)

@@ -4,13 +4,13 @@
 //! LayerNorm without bias, erf GELU, optional clamp of q, k and v, then an optional query/key norm. The head is tied.
 
 use model::{
-    Activation, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, LayerRole, MlpSpec,
-    ModelSpec, NormKind, NormSpec, QkNormExtent, QkNormSpec, ResidualFrom, WeightRole,
+    Activation, Arrangement, AttentionSpec, BlockSpec, HeadSpec, LayerRole, MlpSpec, ModelSpec,
+    NormKind, NormSpec, QkNormExtent, QkNormSpec, ResidualFrom, WeightRole,
 };
 use numerics::{CapOrder, Family, SlopeSchedule, SoftCap};
 use serde_json::Value;
 
-use super::{Lowered, Shape, alibi, note_unused_head, output, prefix, vocabulary};
+use super::{Lowered, Shape, base_spec, note_unused_head, output, prefix};
 use crate::config::{Keys, ModelFacts, Note, describe};
 use crate::error::CheckpointError;
 use crate::layout::{Layout, Place, Rows};
@@ -63,34 +63,43 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     facts.trained_length = keys.opt_count(&["max_seq_len"])?.map(|n| n as u64);
     facts.causal = !attention.opt_bool("prefix_lm")?.unwrap_or(false);
     facts.convention.causal = facts.causal;
-    if bias_max != 8.0 {
-        facts.notes.push(Note::MptBiasMaxIgnored { bias_max });
-    }
+    let mut dropped = Vec::new();
     if qk_norm(&attention)?.is_some() {
-        facts.notes.push(Note::MptQkNormIgnored);
+        dropped.push(Note::MptQkNormIgnored);
     }
     if n_kv_heads != n_heads {
-        facts.notes.push(Note::MptKvHeadsIgnored { n_kv_heads });
+        dropped.push(Note::MptKvHeadsIgnored { n_kv_heads });
     }
-    if let Some(max_seq_len) = facts.trained_length {
-        facts.notes.push(Note::MptLengthLimit { max_seq_len });
-    }
-    if let Some(scale) = attention.opt_positive(&["softmax_scale"])? {
-        facts.score_scale = scale;
-        facts.notes.push(Note::MptSoftmaxScaleDropped {
-            softmax_scale: scale,
-        });
-    }
+    let softmax_scale = attention.opt_positive(&["softmax_scale"])?;
+    facts.score_scale = softmax_scale.unwrap_or(facts.score_scale);
+    let scale = softmax_scale.map(|softmax_scale| Note::MptSoftmaxScaleDropped { softmax_scale });
+    facts.notes = notes(bias_max, dropped, facts.trained_length, scale);
     if let Some(cap) = attention.opt_positive(&["attn_logit_softcapping"])? {
         facts.bias.soft_cap = Some(SoftCap {
             cap,
             order: CapOrder::BeforeBias,
         });
     }
-    facts
-        .notes
-        .extend([Note::MptFlashDecodeForm, Note::LlamaCppTanhGelu]);
     Ok(facts)
+}
+
+/// Notes of an MPT; `dropped` and `scale` are those on settings that runtimes do not know.
+pub(super) fn notes(
+    bias_max: f64,
+    dropped: Vec<Note>,
+    max_seq_len: Option<u64>,
+    scale: Option<Note>,
+) -> Vec<Note> {
+    let bias_max = (bias_max != 8.0).then_some(Note::MptBiasMaxIgnored { bias_max });
+    let limit = max_seq_len.map(|max_seq_len| Note::MptLengthLimit { max_seq_len });
+    let always = [Note::MptFlashDecodeForm, Note::LlamaCppTanhGelu];
+    bias_max
+        .into_iter()
+        .chain(dropped)
+        .chain(limit)
+        .chain(scale)
+        .chain(always)
+        .collect()
 }
 
 fn qk_norm(attention: &Keys<'_>) -> Result<Option<QkNormExtent>, CheckpointError> {
@@ -236,49 +245,36 @@ pub(crate) fn lower(
         has_bias: bias,
     };
     let tied = keys.opt_bool("tie_word_embeddings")?.unwrap_or(true);
-    let spec = ModelSpec {
-        name: facts.name.clone(),
-        family: facts.family,
-        vocab_size: vocabulary(facts, keys)?,
-        width: facts.width,
-        n_layers: facts.n_layers,
-        n_heads: facts.n_heads,
-        n_kv_heads: facts.n_kv_heads,
-        head_width: facts.head_width,
-        trained_length: facts.trained_length.map(|n| n as usize),
-        embedding: EmbeddingSpec::default(),
-        block: BlockSpec {
-            norm,
-            attention_residual: ResidualFrom::Input,
-            mlp_residual: ResidualFrom::Input,
-            arrangement: Arrangement::Sequential,
-            attention: AttentionSpec {
-                qkv_bias: bias,
-                output: output(bias),
-                clip_qkv: attention
-                    .opt_positive(&["clip_qkv", "attn_clip_qkv"])?
-                    .map(|c| c as f32),
-                qk_norm: qk_norm(&attention)?.map(|extent| QkNormSpec { norm, extent }),
-                scale: facts.score_scale as f32,
-                inverse_layer_scale: false,
-            },
-            mlp: MlpSpec {
-                hidden: hidden(keys, facts.width)?,
-                activation: activation(keys)?,
-                gated: false,
-                bias,
-            },
-        },
-        final_norm: Some(norm),
-        head: HeadSpec {
-            tied,
-            logit_scale: logit_scale(keys, facts.width)?,
-            soft_cap: keys
-                .opt_positive(&["final_logit_softcapping"])?
+    let block = BlockSpec {
+        norm,
+        attention_residual: ResidualFrom::Input,
+        mlp_residual: ResidualFrom::Input,
+        arrangement: Arrangement::Sequential,
+        attention: AttentionSpec {
+            qkv_bias: bias,
+            output: output(bias),
+            clip_qkv: attention
+                .opt_positive(&["clip_qkv", "attn_clip_qkv"])?
                 .map(|c| c as f32),
+            qk_norm: qk_norm(&attention)?.map(|extent| QkNormSpec { norm, extent }),
+            scale: facts.score_scale as f32,
+            inverse_layer_scale: false,
         },
-        alibi: alibi(facts)?,
+        mlp: MlpSpec {
+            hidden: hidden(keys, facts.width)?,
+            activation: activation(keys)?,
+            gated: false,
+            bias,
+        },
     };
+    let head = HeadSpec {
+        tied,
+        logit_scale: logit_scale(keys, facts.width)?,
+        soft_cap: keys
+            .opt_positive(&["final_logit_softcapping"])?
+            .map(|c| c as f32),
+    };
+    let spec = base_spec(facts, keys, block, head)?;
     let layout = Layout::build(&spec, tensors, |role| place(prefix, &spec, role))?;
     note_unused_head(facts, tensors, tied, "lm_head.weight");
     Ok((spec, layout))

@@ -2,8 +2,8 @@
 
 use numerics::Family;
 
-use super::Shape;
-use crate::config::{Keys, ModelFacts, Note};
+use super::{Shape, default_notes};
+use crate::config::{Keys, ModelFacts};
 use crate::error::CheckpointError;
 
 pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, CheckpointError> {
@@ -19,6 +19,6 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     facts.trained_length = keys
         .opt_count(&["n_positions", "max_position_embeddings"])?
         .map(|n| n as u64);
-    facts.notes = vec![Note::HalfPrecisionCollapse, Note::RefactLlamaCppRmsNorm];
+    facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
     Ok(facts)
 }

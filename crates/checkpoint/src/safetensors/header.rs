@@ -14,6 +14,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{CheckpointError, quoted};
+use crate::read::sentence;
 
 /// Longest header that is read, in bytes (256 MiB). The largest known legal one has 132 MB.
 pub const HEADER_BYTES_MAX: u64 = 256 << 20;
@@ -173,7 +174,7 @@ impl Header {
             .deserialize(&mut de)
             .and_then(|h| de.end().map(|()| h));
         let (tensors, metadata) =
-            parsed.map_err(|e| CheckpointError::malformed(format!("header: {e}")))?;
+            parsed.map_err(|e| CheckpointError::malformed(format!("header: {}", sentence(&e))))?;
         check_layout(tensors, metadata, stated + 8, data.len() as u64)
     }
 }

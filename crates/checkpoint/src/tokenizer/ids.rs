@@ -36,7 +36,8 @@ pub fn check_ids(ids: &[u32], vocab_size: usize) -> Result<(), CheckpointError> 
 
 fn outside(position: usize, id: &str, vocab_size: usize) -> CheckpointError {
     CheckpointError::malformed(format!(
-        "token {position}: id {id} is outside the vocabulary, 0 to {}",
+        "token {position}: id {id} is outside the vocabulary, 0 to {}; the ids were made with another tokenizer (every id is \
+         checked, used or not)",
         vocab_size.saturating_sub(1)
     ))
 }

@@ -6,7 +6,8 @@ use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
 use ::audit::bounds::{BoundsOptions, HeadBounds, static_bounds};
 use ::audit::certificate::{CertificateInput, HeadCertificate, certify};
-use ::audit::checks::{AuditContext, CertifiedHead, run_all};
+use ::audit::checks::{AuditContext, CertifiedHead, Target, run_all};
+use checkpoint::HashCover;
 use clap::Args;
 use numerics::PrecisionPlan;
 use report::Distance;
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let spec = checkpoint.runnable()?;
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
-    let plans = args.plans.resolve(spec.family)?;
+    let plans = args.plans.resolve(spec.family, &facts.convention)?;
     let length = args
         .length
         .or(facts.trained_length)
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
 
     let target = args.path.display().to_string();
     let context = AuditContext {
-        target: &target,
+        target: Target::Path(&target),
         facts,
         plans: &plans,
         length,
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
     outcome.drop_repeated_notes();
 
     let mut envelope = Envelope::new("audit", super::VERSION);
-    envelope.model = Some(describe::model(facts, &args.path, Some(checkpoint.hash())));
+    envelope.model = Some(describe::hashed(&checkpoint, &args.path, HashCover::Read));
     envelope.plan = plans.first().map(|plan| plan.key().to_owned());
     envelope.length = Some(length);
     let report = AuditReport {

@@ -1,8 +1,8 @@
 //! Models, plans and slopes in the words of the schema.
 
 use crate::failure::Failure;
-use checkpoint::{Checkpoint, ModelFacts};
-use numerics::{PrecisionPlan, SlopeSchedule};
+use checkpoint::{Checkpoint, HashCover, ModelFacts};
+use numerics::{BiasForm, KeyOrigin, PrecisionPlan, SlopeSchedule};
 use report::number::finite;
 use report::schema::{ModelInfo, PlanInfo, PlanStepInfo};
 use std::path::Path;
@@ -40,13 +40,33 @@ pub(super) fn schedule(schedule: &SlopeSchedule) -> String {
     }
 }
 
-/// The model of a checkpoint; `hash` is what [`Checkpoint::hash`] or [`Checkpoint::header_hash`] gave.
-pub(super) fn model(facts: &ModelFacts, path: &Path, hash: Option<String>) -> ModelInfo {
+/// The key at which a bias by key position is 0, in the words of the schema.
+pub(super) fn key_origin(form: BiasForm, origin: KeyOrigin) -> &'static str {
+    match (form, origin) {
+        (BiasForm::Relative, _) => "query",
+        (_, KeyOrigin::Zero) => "first key",
+        (_, KeyOrigin::LengthEnd) => "last key",
+        (_, KeyOrigin::One) => "one before the first key",
+    }
+}
+
+/// The model of a checkpoint with a hash of what `cover` says.
+pub(super) fn hashed(checkpoint: &Checkpoint, path: &Path, cover: HashCover) -> ModelInfo {
+    ModelInfo {
+        hash: Some(checkpoint.hash(cover)),
+        hash_covers: Some(cover.text().to_owned()),
+        ..model(&checkpoint.config, path)
+    }
+}
+
+/// The model that a configuration describes.
+pub(super) fn model(facts: &ModelFacts, path: &Path) -> ModelInfo {
     ModelInfo {
         name: facts.name.clone(),
         family: facts.family.name().to_owned(),
         path: Some(path.display().to_string()),
-        hash,
+        hash: None,
+        hash_covers: None,
         n_layers: Some(facts.n_layers as u64),
         n_heads: Some(facts.n_heads as u64),
         n_kv_heads: Some(facts.n_kv_heads as u64),

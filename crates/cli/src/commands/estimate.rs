@@ -28,7 +28,7 @@ pub(super) fn check(
     let total = memory_estimate(spec, &request).peak;
     judge(
         total,
-        &format!("{length} tokens"),
+        &report::text::plural(length as u64, "token"),
         "use a smaller --length or fewer --heads",
         global,
     )

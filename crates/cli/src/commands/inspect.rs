@@ -3,14 +3,18 @@
 use super::describe;
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
-use checkpoint::{Checkpoint, ModelFacts};
+use ::audit::checks::{AuditContext, Target, run_all};
+use checkpoint::{Checkpoint, HashCover, ModelFacts};
 use clap::Args;
-use numerics::{BiasForm, KeyOrigin, ScaleOrder};
+use numerics::{BiasForm, ScaleOrder};
 use report::schema::{
     AlibiFacts, DtypeCount, Envelope, FoldedTensor, InspectReport, Outcome, SelfCheck, Skipped,
     TensorRow,
 };
 use std::path::PathBuf;
+
+/// Length the checks are asked about where the configuration states none; no check of a configuration depends on it.
+const LENGTH_DEFAULT: u64 = 2048;
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
@@ -28,10 +32,10 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         .slope_values()
         .map_err(|error| Failure::error(format!("{}: {error}", args.path.display())))?;
     let mut envelope = Envelope::new("inspect", super::VERSION);
-    envelope.model = Some(describe::model(
-        facts,
+    envelope.model = Some(describe::hashed(
+        &checkpoint,
         &args.path,
-        Some(checkpoint.header_hash()),
+        HashCover::Headers,
     ));
     let tensors = tensors(&checkpoint);
     let dtypes = dtypes(&checkpoint);
@@ -46,6 +50,16 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         });
     }
     outcome.notes.extend(describe::unused(&checkpoint));
+    let target = args.path.display().to_string();
+    outcome.add_checks(&run_all(&AuditContext {
+        target: Target::Path(&target),
+        facts,
+        plans: &[],
+        length: facts.trained_length.unwrap_or(LENGTH_DEFAULT),
+        certificates: None,
+        evidence: None,
+    }));
+    outcome.drop_repeated_notes();
     let has_weights = !dtypes.is_empty();
     let report = InspectReport {
         envelope,
@@ -58,7 +72,7 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         tensors,
         outcome,
     };
-    crate::output::emit(&report, &report.outcome, global)
+    crate::output::emit(&report, &report.outcome, &global.judging_a_description())
 }
 
 fn alibi(facts: &ModelFacts, slopes: Vec<f64>) -> AlibiFacts {
@@ -70,13 +84,7 @@ fn alibi(facts: &ModelFacts, slopes: Vec<f64>) -> AlibiFacts {
             BiasForm::Relative => "relative",
         }
         .to_owned(),
-        key_origin: match (convention.form, convention.key_origin) {
-            (BiasForm::Relative, _) => "query",
-            (_, KeyOrigin::Zero) => "first key",
-            (_, KeyOrigin::LengthEnd) => "last key",
-            (_, KeyOrigin::One) => "one before the first key",
-        }
-        .to_owned(),
+        key_origin: describe::key_origin(convention.form, convention.key_origin).to_owned(),
         scale_order: match convention.scale_order {
             ScaleOrder::BiasAfterScale => "after-scale",
             ScaleOrder::BiasBeforeScale => "before-scale",

@@ -5,12 +5,12 @@ use crate::args::{GlobalArgs, PlanArgs};
 use crate::embedded;
 use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
-use ::audit::checks::{AuditContext, run_all};
+use ::audit::checks::{AuditContext, Target, run_all};
 use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
-use checkpoint::Checkpoint;
 use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
+use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
-use model::{ForwardOptions, Model, ModelSpec};
+use model::{ForwardOptions, Model, ModelError, ModelSpec};
 use report::number::finite;
 use report::schema::{
     Envelope, LossInfo, MeasureHead, MeasureReport, MeasureSummary, Outcome, TextInfo,
@@ -68,7 +68,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let spec = checkpoint.runnable()?.clone();
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
-    let plans = args.plans.resolve(spec.family)?;
+    let plans = args
+        .plans
+        .resolve(spec.family, &checkpoint.config.convention)?;
     // judged before the ids are laid out: a length far beyond any memory is refused, not tried
     let affordable = |length| estimate::check(&spec, length, plans.len(), heads.len(), global);
     let tokens = Tokens::read(args, &checkpoint, &spec, affordable)?;
@@ -95,17 +97,14 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
         several_calls: false,
     };
     let collector = EvidenceCollector::new(&spec, plans.clone(), options);
-    let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)?;
+    let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)
+        .map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
     let evidence = collector.finish();
 
     let length = tokens.ids.len() as u64;
-    let target = args
-        .path
-        .as_ref()
-        .map(|path| path.display().to_string())
-        .unwrap_or_default();
+    let named = args.path.as_ref().map(|path| path.display().to_string());
     let context = AuditContext {
-        target: &target,
+        target: named.as_deref().map_or(Target::Unnamed, Target::Path),
         facts: &checkpoint.config,
         plans: &plans,
         length,
@@ -114,19 +113,9 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     };
     outcome.add_checks(&run_all(&context));
     outcome.drop_repeated_notes();
-    if unpacked.is_some() {
-        // there is no path to repeat: the reader's own goes there
-        for command in outcome
-            .findings
-            .iter_mut()
-            .filter_map(|finding| finding.next_command.as_mut())
-        {
-            *command = command.replace("''", "PATH");
-        }
-    }
 
     let mut envelope = Envelope::new("measure", super::VERSION);
-    let mut info = describe::model(&checkpoint.config, path, Some(checkpoint.hash()));
+    let mut info = describe::hashed(&checkpoint, path, HashCover::Everything);
     if unpacked.is_some() {
         info.path = None;
     }
@@ -159,7 +148,7 @@ fn forward(
     ids: &[u32],
     collector: &EvidenceCollector,
     global: &GlobalArgs,
-) -> Result<LossInfo, Failure> {
+) -> Result<LossInfo, ModelError> {
     let model = Model::new(spec.clone(), checkpoint.clone())?;
     let bar = global.talk().bar("layers", spec.n_layers as u64);
     let progress = |_layer: usize| bar.inc(1);
@@ -251,8 +240,9 @@ fn length_used(
     let used = match asked {
         Some(asked) if asked > available && !args.repeat => {
             return Err(Failure::error(format!(
-                "{source}: the text has {available} tokens and --length asks for {asked}; give a longer text, a smaller \
-                 --length, or --repeat"
+                "{source}: the text has {} and --length asks for {asked}; give a longer text, a smaller --length, or \
+                 --repeat",
+                tokens(available)
             )));
         }
         Some(asked) => asked,
@@ -261,17 +251,29 @@ fn length_used(
             .map_or(available, |trained| trained.min(available)),
     };
     let note = if used > available {
-        format!("the text of {available} tokens is repeated to fill {used}")
+        format!(
+            "the text of {} is repeated to fill {used}",
+            tokens(available)
+        )
     } else if used == available {
         return Ok((used, Vec::new()));
     } else if asked.is_some() {
-        format!("the first {used} of {available} tokens are used (--length)")
+        format!(
+            "the first {used} of {} are used (--length)",
+            tokens(available)
+        )
     } else {
         format!(
-            "the first {used} of {available} tokens are used (the trained length; --length takes more)"
+            "the first {used} of {} are used (the trained length; --length takes more)",
+            tokens(available)
         )
     };
     Ok((used, vec![note]))
+}
+
+/// `1 token`, `3 tokens`.
+fn tokens(count: usize) -> String {
+    report::text::plural(count as u64, "token")
 }
 
 /// Name and, for a file, hash of what made the ids.
@@ -283,8 +285,9 @@ fn encode(
     file: &Path,
     checkpoint: &Checkpoint,
 ) -> Result<(Vec<u32>, TokenizerName), Failure> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        Failure::cannot_read(file, &error, "--text expects a text file in UTF-8")
+    })?;
     if args.bytes || (args.path.is_none() && args.tokenizer.is_none()) {
         return Ok((embedded::byte_ids(&bytes), ("bytes".to_owned(), None)));
     }

@@ -136,11 +136,13 @@ fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
     };
     let wide = if dtype == F64 { F64 } else { F32 };
     let here = "this plan's definition";
+    // The form only matters for the collapse counts, which are about the bias as the family itself stores it.
+    let convention = family.convention();
     PrecisionPlan {
         slope: wide,
         bias: BiasPath {
-            form: BiasForm::KeyPosition,
-            origin: KeyOrigin::Zero,
+            form: convention.form,
+            origin: convention.key_origin,
             position: wide,
             product: wide,
             storage: dtype,
@@ -156,7 +158,7 @@ fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
         steps: vec![
             step("score: q.k * scale + bias, exact", F64, here),
             step(
-                "bias, for collapse counts only: slope * position, then cast",
+                "bias, for collapse counts only: slope * position in the family's form, then cast",
                 dtype,
                 here,
             ),

@@ -260,6 +260,17 @@ impl PrecisionPlan {
         self
     }
 
+    /// This plan with the bias in a model's own form, where that is not its family's: a described decoder says how it stores
+    /// its bias. Only idealised plans follow a model; a runtime has its own form.
+    #[must_use]
+    pub fn with_model_convention(mut self, convention: &crate::BiasConvention) -> Self {
+        if self.idealised {
+            self.bias.form = convention.form;
+            self.bias.origin = convention.key_origin;
+        }
+        self
+    }
+
     /// The slope whose product with the distance reaches the softmax: `slope`, times the attention scale where the family
     /// scales its bias with the score, times [`PrecisionPlan::bias_multiplicity`].
     pub fn effective_slope(&self, slope: f64, attention_scale: f64) -> f64 {

@@ -14,6 +14,9 @@ pub struct HorizonReport {
     pub criterion: String,
     /// Bias form the collapse columns are about: `absolute` (slope times key index) or `relative` (slope times distance).
     pub convention: String,
+    #[serde(default)]
+    /// Where a bias by key position is 0: `first key`, `last key`, `one before the first key`; `query` for the relative form.
+    pub key_origin: String,
     /// Format the bias is stored in, for the collapse columns.
     pub bias_dtype: String,
     /// Remedy applied to the bias, as the user wrote it; `null` for the plain linear bias.
@@ -41,6 +44,9 @@ pub struct HorizonPlan {
     pub info: PlanInfo,
     /// Bias form of the collapse columns under this plan.
     pub convention: String,
+    #[serde(default)]
+    /// Where that bias is 0, as above.
+    pub key_origin: String,
     /// Format of the stored bias under this plan.
     pub bias_dtype: String,
     /// One entry a head.

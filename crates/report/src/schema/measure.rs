@@ -56,7 +56,7 @@ pub struct MeasureHead {
     pub reach_99: Option<u64>,
     /// Entropy of a row's weights, mean over rows, nats.
     pub entropy_nats: Option<f64>,
-    /// Weight on key 0, mean over the queries after it.
+    /// Weight on key 0, mean over the queries after it: row 0, which has no other key, is left out.
     pub key0_mass: Option<f64>,
     /// What uniform attention would put on key 0 over the same queries.
     pub key0_baseline: Option<f64>,

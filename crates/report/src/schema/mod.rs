@@ -41,8 +41,11 @@ pub struct ModelInfo {
     pub family: String,
     /// Where it was read from; `null` when there is no file.
     pub path: Option<String>,
-    /// BLAKE3 hash of what was read of the model (weights, or the configuration where only that was read).
+    /// BLAKE3 hash of the model; equal hashes mean equal models only as far as `hash_covers` says.
     pub hash: Option<String>,
+    /// What the hash covers, in words.
+    #[serde(default)]
+    pub hash_covers: Option<String>,
     /// Number of layers.
     pub n_layers: Option<u64>,
     /// Number of query heads a layer.

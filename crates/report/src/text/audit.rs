@@ -1,8 +1,11 @@
 //! Text of `snellen audit`.
 
-use super::chart::{self, Cell, Chart, Row};
+use super::chart::{Cell, Chart, Row};
 use super::table::{Align, Table};
-use super::{Page, RenderText, TextOptions, cell, outcome, plural, seen_share, title};
+use super::{
+    Page, RenderText, TextOptions, cell, checked, document, outcome, plural, seen_share,
+    shortest_sighted,
+};
 use crate::number::short;
 use crate::schema::{AuditHead, AuditReport};
 
@@ -11,17 +14,22 @@ const WORST_SHOWN: usize = 16;
 
 impl RenderText for AuditReport {
     fn render_text(&self, options: &TextOptions) -> String {
-        let mut page = Page::new(options);
-        title(&mut page, &self.envelope);
-        summary(&mut page, self);
-        if !self.heads.is_empty() {
-            chart_of(&mut page, self);
-            worst(&mut page, self);
-            other_plans(&mut page, self);
-        }
-        let checked = (!self.heads.is_empty()).then(|| plural(self.heads.len() as u64, "head"));
-        outcome::render(&mut page, &self.outcome, checked.as_deref());
-        page.finish()
+        let checked = checked(self.heads.len());
+        let body = |page: &mut Page<'_>| {
+            summary(page, self);
+            if !self.heads.is_empty() {
+                chart_of(page, self);
+                worst(page, self);
+                other_plans(page, self);
+            }
+        };
+        document(
+            options,
+            &self.envelope,
+            &self.outcome,
+            checked.as_deref(),
+            body,
+        )
     }
 }
 
@@ -34,10 +42,11 @@ fn summary(page: &mut Page<'_>, report: &AuditReport) {
         return;
     }
     page.paragraph(&format!(
-        "From the weights alone, for any text whatever, under {plan}: of {}, {} certainly blind somewhere within {length} \
-         tokens, {} certain to see all of it, and for the rest it depends on the text. An input of typical size blinds {}.",
+        "From the weights alone, for any text whatever, under {plan}: of {}, {} certainly blind somewhere within {}, \
+         {} certain to see all of it, and for the rest it depends on the text. An input of typical size blinds {}.",
         plural(sum.heads, "head"),
         are(sum.heads_certified_blind),
+        plural(length, "token"),
         are(sum.heads_guaranteed_visible),
         sum.heads_expected_blind,
     ));
@@ -70,20 +79,7 @@ fn chart_of(page: &mut Page<'_>, report: &AuditReport) {
             ),
         },
     );
-    page.lines(&chart.lines(page.options));
-    page.line(&format!(
-        "  {}",
-        chart::legend(&format!("all {length} tokens"), page.options)
-    ));
-    let marks = chart
-        .rows
-        .iter()
-        .flat_map(|row| &row.cells)
-        .flatten()
-        .filter_map(|cell| cell.mark);
-    if let Some(legend) = outcome::mark_legend(marks) {
-        page.line(&format!("  {legend}"));
-    }
+    chart.draw(page, &format!("all {}", plural(length, "token")));
 }
 
 /// The chart of results that are ordered by layer, then head, with filters applied.
@@ -130,12 +126,7 @@ fn worst(page: &mut Page<'_>, report: &AuditReport) {
             .total_cmp(&key(b))
             .then_with(|| (a.layer, a.head).cmp(&(b.layer, b.head)))
     });
-    let shown = heads.len().min(WORST_SHOWN);
-    let plan = report.envelope.plan.as_deref().unwrap_or("");
-    page.heading(&format!(
-        "Shortest-sighted heads under {plan} ({shown} of {})",
-        heads.len()
-    ));
+    let shown = shortest_sighted(page, &report.envelope, heads.len(), WORST_SHOWN);
     let mut table = Table::new([
         ("layer", Align::Right),
         ("head", Align::Right),
@@ -157,7 +148,7 @@ fn worst(page: &mut Page<'_>, report: &AuditReport) {
         ]);
     }
     page.table(&table);
-    page.line("  visible to, blind past: certain for any text; expected: inputs of typical size; bound in nats");
+    page.indented("visible to, blind past: certain for any text; expected: inputs of typical size; bound in nats");
 }
 
 /// One line for every further plan.

@@ -5,6 +5,7 @@
 //! terminal has no such glyphs the ramp is the digits, in tenths.
 
 use super::style::{Style, TextOptions};
+use super::{Page, outcome};
 
 /// Visible share `[0, 1]` of one head, and what else is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +53,16 @@ fn glyph(visible: Option<f64>, ascii: bool) -> char {
 }
 
 impl Chart {
+    /// Writes the chart and its legends; `whole` says what a full cell sees.
+    pub(super) fn draw(&self, page: &mut Page<'_>, whole: &str) {
+        page.lines(&self.lines(page.options));
+        page.indented(&legend(whole, page.options));
+        let cells = self.rows.iter().flat_map(|row| &row.cells).flatten();
+        if let Some(marks) = outcome::mark_legend(cells.filter_map(|cell| cell.mark)) {
+            page.indented(&marks);
+        }
+    }
+
     /// The chart's lines. Heads that do not fit the width continue in another panel with its own ruler.
     pub(crate) fn lines(&self, options: &TextOptions) -> Vec<String> {
         let label_width = self
@@ -101,17 +112,24 @@ fn push_cell(line: &mut String, cell: Cell, options: &TextOptions) {
     }
 }
 
-/// Head numbers above every fourth cell.
+/// Head numbers above every fourth cell; the first one says that they are heads, where there is room.
 fn ruler(row_name: &str, label_width: usize, heads: &[u64], options: &TextOptions) -> String {
     let mut out = format!("{row_name:>label_width$}  ");
-    for group in heads.chunks(4) {
-        out.push_str(&format!("{:<8}", group[0]));
+    for (index, group) in heads.chunks(4).enumerate() {
+        let named = format!("head {}", group[0]);
+        let fits = named.len() < 8 || heads.len() <= 4;
+        let label = if index == 0 && fits {
+            named
+        } else {
+            group[0].to_string()
+        };
+        out.push_str(&format!("{label:<8}"));
     }
     format!("  {}", options.paint(Style::Dim, out.trim_end()))
 }
 
 /// The line that explains the glyphs; `whole` says what a full cell sees.
-pub(crate) fn legend(whole: &str, options: &TextOptions) -> String {
+fn legend(whole: &str, options: &TextOptions) -> String {
     if options.ascii {
         format!("# sees {whole}; a digit: so many tenths of it; ? not known")
     } else {
@@ -152,7 +170,7 @@ mod tests {
         assert_eq!(
             chart(12).lines(&options),
             [
-                "  layer  0       4       8",
+                "  layer  head 0  4       8",
                 "      0  ▁ ▁ ▂c▃ ▃ ▄ ▅ ▅ ▆ ▇ █ █",
                 "      1  ▁ ▁ ▂c▃ ▃ ▄ ▅ ▅ ▆ ▇ █ █"
             ]
@@ -180,7 +198,7 @@ mod tests {
         );
         // (60 - 5 - 4)/2 = 25 cells, 24 in whole groups: five panels of a ruler and two rows, four blank lines between
         assert_eq!(lines.len(), 5 * 3 + 4);
-        assert!(lines[4].starts_with("  layer  24"));
+        assert!(lines[4].starts_with("  layer  head 24"));
     }
 
     #[test]

@@ -1,24 +1,21 @@
 //! Text of `snellen horizon`.
 
-use super::chart::{self, Cell, Chart, Row};
+use super::chart::{Cell, Chart, Row};
 use super::table::{Align, Table};
-use super::{Page, RenderText, TextOptions, cell, outcome, plural, title};
+use super::{Page, RenderText, TextOptions, cell, document, plural};
 use crate::number::{grouped, percent, short};
 use crate::schema::{HorizonHead, HorizonPlan, HorizonReport};
 
 impl RenderText for HorizonReport {
     fn render_text(&self, options: &TextOptions) -> String {
-        let mut page = Page::new(options);
-        title(&mut page, &self.envelope);
-        summary(&mut page, self);
-        chart_of(&mut page, self);
-        for plan in &self.plans {
-            let rule = rule(plan, &self.criterion);
-            page.heading(&page.options.wrap(&rule, 0, 2));
-            page.table(&table_of(self, plan));
-        }
-        outcome::render(&mut page, &self.outcome, None);
-        page.finish()
+        document(options, &self.envelope, &self.outcome, None, |page| {
+            summary(page, self);
+            chart_of(page, self);
+            for plan in &self.plans {
+                page.heading(&rule(plan, &self.criterion));
+                page.table(&table_of(self, plan));
+            }
+        })
     }
 }
 
@@ -38,28 +35,30 @@ impl HorizonReport {
                 head.effective_slope.to_string(),
             ]);
         }
-        table.lines().join("\n") + "\n"
+        let lines = table.lines(usize::MAX);
+        let all: Vec<String> = lines.header.into_iter().chain(lines.rows).collect();
+        all.join("\n") + "\n"
     }
 }
 
 fn summary(page: &mut Page<'_>, report: &HorizonReport) {
-    let length = report.envelope.length.unwrap_or(0);
+    let tokens = plural(report.envelope.length.unwrap_or(0), "token");
     for plan in &report.plans {
         let sum = &plan.summary;
         let key = &plan.info.plan;
         if sum.heads_nan > 0 {
             page.paragraph(&format!(
-                "Under {key} the stored bias of {} overflows to infinity within {length} tokens: rows that see it are NaN, and \
+                "Under {key} the stored bias of {} overflows to infinity within {tokens}: rows that see it are NaN, and \
                  the shares leave them out.",
                 plural(sum.heads_nan, "head"),
             ));
         }
         let text = if sum.heads_touched == 0 {
-            format!("Under {key} no head is blind within {length} tokens by its bias alone.")
+            format!("Under {key} no head is blind within {tokens} by its bias alone.")
         } else {
             let verb = if sum.heads_touched == 1 { "is" } else { "are" };
             format!(
-                "Under {key}, {} of {} {verb} blind somewhere within {length} tokens by the bias alone: {} of all \
+                "Under {key}, {} of {} {verb} blind somewhere within {tokens} by the bias alone: {} of all \
                  (query, key) pairs, and {} of what the last token should see, get a weight of exactly zero.",
                 sum.heads_touched,
                 plural(sum.heads, "head"),
@@ -74,7 +73,7 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
         .heads
         .iter()
         .max_by(|a, b| a.effective_slope.total_cmp(&b.effective_slope));
-    if let Some(head) = steepest {
+    if let Some(head) = steepest.filter(|head| head.effective_slope > 0.0) {
         let first = match head.first_blind_distance {
             Some(distance) => format!("is blind from distance {distance}"),
             None => "is never blind".to_owned(),
@@ -85,6 +84,8 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
             head.head,
             short(head.slope),
         ));
+    } else {
+        page.paragraph("No head has a slope above 0: there is no bias that could blind one.");
     }
 }
 
@@ -109,20 +110,7 @@ fn chart_of(page: &mut Page<'_>, report: &HorizonReport) {
         heads: report.heads.iter().map(|head| head.head).collect(),
         rows: report.plans.iter().map(row).collect(),
     };
-    page.lines(&chart.lines(page.options));
-    page.line(&format!(
-        "  {}",
-        chart::legend("the whole length", page.options)
-    ));
-    let marks = chart
-        .rows
-        .iter()
-        .flat_map(|row| &row.cells)
-        .flatten()
-        .filter_map(|cell| cell.mark);
-    if let Some(legend) = outcome::mark_legend(marks) {
-        page.line(&format!("  {legend}"));
-    }
+    chart.draw(page, "the whole length");
 }
 
 /// Failures of other kinds that the closed form knows.
@@ -160,10 +148,16 @@ fn rule(plan: &HorizonPlan, criterion: &str) -> String {
         ));
     }
     format!(
-        "Plan {} ({}): {}",
+        "Plan {} ({}): {}; bias stored in {} as slope times {}",
         plan.info.plan,
         plan.info.dtype,
-        rules.join("; ")
+        rules.join("; "),
+        plan.bias_dtype,
+        match (plan.convention.as_str(), plan.key_origin.as_str()) {
+            ("absolute", "first key") => "key position".to_owned(),
+            ("absolute", origin) => format!("key position, counted from the {origin}"),
+            _ => "distance".to_owned(),
+        }
     )
 }
 
@@ -178,7 +172,11 @@ fn table_of(report: &HorizonReport, plan: &HorizonPlan) -> Table {
         h.overflow_distance
             .is_some_and(|d| d.tokens() < 16.0 * length as f64)
     });
-    let mut table = Table::new([("head", Align::Right), ("slope", Align::Right)]);
+    let mut table = Table::new([("head", Align::Right), ("slope", Align::Right)]).optional([
+        "blind pairs",
+        "effective",
+        "overflow at",
+    ]);
     if any_effective {
         table.column("effective", Align::Right);
     }

@@ -1,7 +1,7 @@
 //! Text of `snellen inspect`.
 
 use super::table::{Align, Table};
-use super::{Page, RenderText, TextOptions, escape, outcome, title};
+use super::{Page, RenderText, TextOptions, document, escape, plural};
 use crate::number::{bytes, grouped, short};
 use crate::schema::InspectReport;
 
@@ -12,48 +12,50 @@ const TENSORS_SHOWN: usize = 40;
 
 impl RenderText for InspectReport {
     fn render_text(&self, options: &TextOptions) -> String {
-        let mut page = Page::new(options);
-        title(&mut page, &self.envelope);
-        if let (Some(parameters), Some(size)) = (self.parameters, self.tensor_bytes) {
-            let dtypes: Vec<_> = self
-                .dtypes
-                .iter()
-                .map(|d| format!("{} in {} tensors", escape(&d.dtype), d.tensors))
-                .collect();
-            page.paragraph(&format!(
-                "{} parameters, {}: {}",
-                grouped(parameters.into()),
-                bytes(size),
-                dtypes.join(", ")
-            ));
-        } else {
-            page.paragraph("No weights here: configuration only.");
-        }
-        alibi(&mut page, self);
-        page.heading("Is the bias applied?");
-        for check in &self.self_check {
-            let verdict = match check.holds {
-                Some(true) => "yes",
-                Some(false) => "NO",
-                None => "not checked",
-            };
-            page.item(&format!(
-                "{}: {verdict} ({})",
-                check.check,
-                escape(&check.detail)
-            ));
-        }
-        tensors(&mut page, self);
-        outcome::render(&mut page, &self.outcome, None);
-        page.finish()
+        document(options, &self.envelope, &self.outcome, None, |page| {
+            body(page, self);
+        })
     }
+}
+
+fn body(page: &mut Page<'_>, report: &InspectReport) {
+    if let (Some(parameters), Some(size)) = (report.parameters, report.tensor_bytes) {
+        let dtypes: Vec<_> = report
+            .dtypes
+            .iter()
+            .map(|d| format!("{} in {}", escape(&d.dtype), plural(d.tensors, "tensor")))
+            .collect();
+        page.paragraph(&format!(
+            "{} parameters, {}: {}",
+            grouped(parameters.into()),
+            bytes(size),
+            dtypes.join(", ")
+        ));
+    } else {
+        page.paragraph("No weights here: configuration only.");
+    }
+    alibi(page, report);
+    page.heading("Is the bias applied?");
+    for check in &report.self_check {
+        let verdict = match check.holds {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "not checked",
+        };
+        page.item(&format!(
+            "{}: {verdict} ({})",
+            check.check,
+            escape(&check.detail)
+        ));
+    }
+    tensors(page, report);
 }
 
 fn alibi(page: &mut Page<'_>, report: &InspectReport) {
     let facts = &report.alibi;
     page.heading("ALiBi");
-    let mut table = Table::new([("", Align::Left), ("", Align::Left)]);
-    let mut row = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+    let mut rows = Vec::new();
+    let mut row = |name: &'static str, value: String| rows.push((name, value));
     row(
         "bias form",
         format!("{}, from {}", facts.form, facts.key_origin),
@@ -82,7 +84,7 @@ fn alibi(page: &mut Page<'_>, report: &InspectReport) {
     if facts.slopes != facts.effective_slopes {
         row("effective", list(&facts.effective_slopes));
     }
-    page.lines(&table.lines()[1..]);
+    page.facts(&rows);
 }
 
 fn list(slopes: &[f64]) -> String {

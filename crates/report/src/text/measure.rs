@@ -1,9 +1,12 @@
 //! Text of `snellen measure`.
 
 use super::audit::by_layer;
-use super::chart::{self, Cell};
+use super::chart::Cell;
 use super::table::{Align, Table};
-use super::{Page, RenderText, TextOptions, cell, escape, outcome, plural, title};
+use super::{
+    Page, RenderText, TextOptions, cell, checked, document, escape, outcome, plural,
+    shortest_sighted,
+};
 use crate::number::{percent, short};
 use crate::schema::{MeasureHead, MeasureReport};
 
@@ -12,27 +15,33 @@ const WORST_SHOWN: usize = 12;
 
 impl RenderText for MeasureReport {
     fn render_text(&self, options: &TextOptions) -> String {
-        let mut page = Page::new(options);
-        title(&mut page, &self.envelope);
-        summary(&mut page, self);
-        if !self.heads.is_empty() {
-            chart_of(&mut page, self);
-            worst(&mut page, self);
-        }
-        let checked = (!self.heads.is_empty()).then(|| plural(self.heads.len() as u64, "head"));
-        outcome::render(&mut page, &self.outcome, checked.as_deref());
-        page.finish()
+        let checked = checked(self.heads.len());
+        let body = |page: &mut Page<'_>| {
+            summary(page, self);
+            if !self.heads.is_empty() {
+                chart_of(page, self);
+                worst(page, self);
+            }
+        };
+        document(
+            options,
+            &self.envelope,
+            &self.outcome,
+            checked.as_deref(),
+            body,
+        )
     }
 }
 
 fn summary(page: &mut Page<'_>, report: &MeasureReport) {
     if let Some(text) = &report.envelope.text {
         let used = if text.tokens == text.tokens_available {
-            format!("all {} tokens", text.tokens)
+            format!("all {}", plural(text.tokens, "token"))
         } else {
             format!(
-                "the first {} of {} tokens",
-                text.tokens, text.tokens_available
+                "the first {} of {}",
+                text.tokens,
+                plural(text.tokens_available, "token")
             )
         };
         let ids = if text.tokenizer == "ids" {
@@ -70,8 +79,8 @@ fn summary(page: &mut Page<'_>, report: &MeasureReport) {
     reach.sort_unstable();
     if let Some(middle) = reach.get(reach.len() / 2) {
         page.paragraph(&format!(
-            "Half of the heads place nine tenths of their attention within {} tokens.",
-            middle
+            "Half of the heads place nine tenths of their attention within {}.",
+            plural(*middle, "token")
         ));
     }
 }
@@ -89,17 +98,7 @@ fn chart_of(page: &mut Page<'_>, report: &MeasureReport) {
             mark: outcome::mark(&report.outcome.findings, plan, head.layer, head.head),
         },
     );
-    page.lines(&chart.lines(page.options));
-    page.line(&format!("  {}", chart::legend("every pair", page.options)));
-    let marks = chart
-        .rows
-        .iter()
-        .flat_map(|row| &row.cells)
-        .flatten()
-        .filter_map(|cell| cell.mark);
-    if let Some(legend) = outcome::mark_legend(marks) {
-        page.line(&format!("  {legend}"));
-    }
+    chart.draw(page, "every pair");
 }
 
 fn blind_share(head: &MeasureHead, plan: &str) -> Option<f64> {
@@ -120,11 +119,7 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
             .then_with(|| reach(a).cmp(&reach(b)));
         order.then_with(|| (a.layer, a.head).cmp(&(b.layer, b.head)))
     });
-    let shown = heads.len().min(WORST_SHOWN);
-    page.heading(&format!(
-        "Shortest-sighted heads under {plan} ({shown} of {})",
-        heads.len()
-    ));
+    let shown = shortest_sighted(page, &report.envelope, heads.len(), WORST_SHOWN);
     let mut table = Table::new([
         ("layer", Align::Right),
         ("head", Align::Right),
@@ -136,7 +131,8 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
         ("effective", Align::Right),
         ("entropy", Align::Right),
         ("key 0", Align::Right),
-    ]);
+    ])
+    .optional(["last seen", "entropy", "key 0"]);
     for head in &heads[..shown] {
         let evidence = head.plans.get(plan);
         table.row(vec![
@@ -167,6 +163,6 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
     page.table(&table);
     page.indented(
         "reach: distance that holds 50/90/99 % of the attention; effective: where the bias outweighs the largest content \
-         advantage this text showed; entropy in nats; key 0: mean weight on the first token",
+         advantage this text showed; entropy in nats; key 0: mean weight that later tokens put on the first",
     );
 }

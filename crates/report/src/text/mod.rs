@@ -15,7 +15,7 @@ pub use escape::escape;
 pub use style::TextOptions;
 
 use crate::number::Distance;
-use crate::schema::{Envelope, ModelInfo};
+use crate::schema::{Envelope, ModelInfo, Outcome};
 use style::Style;
 
 /// A report that has a text form.
@@ -63,9 +63,10 @@ impl<'a> Page<'a> {
         self.line(&format!("  {wrapped}"));
     }
 
-    /// A blank line and a heading.
+    /// A blank line and a heading, wrapped.
     fn heading(&mut self, text: &str) {
-        let painted = self.options.paint(Style::Bold, text);
+        let wrapped = self.options.wrap(text, 0, 2);
+        let painted = self.options.paint(Style::Bold, &wrapped);
         self.out.push('\n');
         self.line(&painted);
     }
@@ -76,13 +77,29 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// A table with its header in bold.
+    /// A table with its header dimmed, and what the width left no room for.
     fn table(&mut self, table: &table::Table) {
-        let lines = table.lines();
-        if let Some((header, rows)) = lines.split_first() {
+        let lines = table.lines(self.options.width);
+        for header in &lines.header {
             let painted = self.options.paint(Style::Dim, header);
             self.line(&painted);
-            self.lines(rows);
+        }
+        self.lines(&lines.rows);
+        if !lines.left_out.is_empty() {
+            self.indented(&format!(
+                "(too narrow for: {}; a wider terminal or --format json has it)",
+                lines.left_out.join(", ")
+            ));
+        }
+    }
+
+    /// Names with their values, wrapped behind the longest name.
+    fn facts(&mut self, facts: &[(&str, String)]) {
+        let widest = facts.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let indent = widest + 4;
+        for (name, value) in facts {
+            let value = self.options.wrap(value, indent, indent);
+            self.line(&format!("  {name:<widest$}  {value}"));
         }
     }
 
@@ -91,20 +108,35 @@ impl<'a> Page<'a> {
     }
 }
 
+/// A whole document: the title, what the verb found, the outcome. `checked` is what was looked at, for the verdict.
+fn document(
+    options: &TextOptions,
+    envelope: &Envelope,
+    outcome: &Outcome,
+    checked: Option<&str>,
+    body: impl FnOnce(&mut Page<'_>),
+) -> String {
+    let mut page = Page::new(options);
+    title(&mut page, envelope);
+    body(&mut page);
+    outcome::render(&mut page, outcome, checked);
+    page.finish()
+}
+
 /// The first line of every document: what was looked at.
 fn title(page: &mut Page<'_>, envelope: &Envelope) {
     let subject = envelope
         .model
         .as_ref()
         .map_or_else(|| "no model".to_owned(), describe_model);
-    let mut text = page
-        .options
-        .paint(Style::Bold, &format!("snellen {}", envelope.verb));
-    text.push_str(&format!(": {subject}"));
+    let mut text = subject;
     if let Some(length) = envelope.length {
-        text.push_str(&format!(", {length} tokens"));
+        text.push_str(&format!(", {}", plural(length, "token")));
     }
-    page.line(&text);
+    let program = format!("snellen {}", envelope.verb);
+    let text = page.options.wrap(&text, program.chars().count() + 2, 2);
+    let program = page.options.paint(Style::Bold, &program);
+    page.line(&format!("{program}: {text}"));
 }
 
 /// `bloom-560m (bloom, 24 layers, 16 heads of 64, trained at 2048)`.
@@ -128,7 +160,8 @@ fn describe_model(model: &ModelInfo) -> String {
 }
 
 /// `1 head`, `3 heads`.
-fn plural(count: u64, noun: &str) -> String {
+#[must_use]
+pub fn plural(count: u64, noun: &str) -> String {
     if count == 1 {
         format!("1 {noun}")
     } else {
@@ -146,4 +179,19 @@ fn seen_share(distance: Option<Distance>, length: u64) -> f64 {
     #[allow(clippy::cast_precision_loss)] // a display value
     let length = length.max(1) as f64;
     distance.map_or(1.0, |distance| (distance.tokens() / length).min(1.0))
+}
+
+/// What a verdict is about: never a verdict over no heads.
+fn checked(heads: usize) -> Option<String> {
+    (heads > 0).then(|| plural(heads as u64, "head"))
+}
+
+/// The heading of the table of the worst heads, and how many it has: at most `most`.
+fn shortest_sighted(page: &mut Page<'_>, envelope: &Envelope, heads: usize, most: usize) -> usize {
+    let shown = heads.min(most);
+    let plan = envelope.plan.as_deref().unwrap_or("");
+    page.heading(&format!(
+        "Shortest-sighted heads under {plan} ({shown} of {heads})"
+    ));
+    shown
 }

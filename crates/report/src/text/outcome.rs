@@ -3,7 +3,7 @@
 use super::style::Style;
 use super::{Page, escape, plural};
 use crate::number::short;
-use crate::schema::{FindingRecord, Outcome, Severity};
+use crate::schema::{FindingRecord, Outcome, Severity, Skipped};
 
 /// Findings of one code that are shown in full; the rest are listed by place.
 const SHOWN_PER_CODE: usize = 3;
@@ -20,12 +20,8 @@ pub(super) fn render(page: &mut Page<'_>, outcome: &Outcome, checked: Option<&st
     }
     if !outcome.skipped.is_empty() {
         page.heading("Not checked");
-        for skipped in &outcome.skipped {
-            page.item(&format!(
-                "{}: {}",
-                escape(&skipped.what),
-                escape(&skipped.reason)
-            ));
+        for (what, reason) in by_reason(&outcome.skipped) {
+            page.item(&format!("{}: {}", escape(&what), escape(reason)));
         }
     }
     if !outcome.notes.is_empty() {
@@ -34,6 +30,21 @@ pub(super) fn render(page: &mut Page<'_>, outcome: &Outcome, checked: Option<&st
             page.item(&escape(note));
         }
     }
+}
+
+/// What was skipped for one reason together, in the order of the first.
+fn by_reason(skipped: &[Skipped]) -> Vec<(String, &str)> {
+    let mut groups: Vec<(String, &str)> = Vec::new();
+    for one in skipped {
+        match groups.iter_mut().find(|(_, reason)| *reason == one.reason) {
+            Some((what, _)) => {
+                what.push_str(", ");
+                what.push_str(&one.what);
+            }
+            None => groups.push((one.what.clone(), &one.reason)),
+        }
+    }
+    groups
 }
 
 fn findings(page: &mut Page<'_>, findings: &[FindingRecord]) {
@@ -84,12 +95,8 @@ fn one(page: &mut Page<'_>, finding: &FindingRecord) {
         Severity::Warning => Style::Warning,
         Severity::Note => Style::Bold,
     };
-    let mut line = format!(
-        "  {} {} {}",
-        page.options.paint(style, finding.severity.name()),
-        finding.code,
-        finding.name
-    );
+    let severity = finding.severity.name();
+    let mut line = format!("{} {}", finding.code, finding.name);
     for part in [
         place(finding),
         finding
@@ -114,7 +121,8 @@ fn one(page: &mut Page<'_>, finding: &FindingRecord) {
         (Some(value), None) => line.push_str(&format!(": value {}", short(value))),
         _ => {}
     }
-    page.line(&line);
+    let line = page.options.wrap(&line, severity.len() + 3, 4);
+    page.line(&format!("  {} {line}", page.options.paint(style, severity)));
     let message = page.options.wrap(&escape(&finding.message), 4, 4);
     page.line(&format!("    {message}"));
 }

@@ -1,21 +1,21 @@
 //! `snellen horizon`: closed forms from slopes, a length and a plan.
 
+mod subject;
+
 use super::describe;
 use crate::args::{GlobalArgs, PlanArgs};
 use crate::failure::{Exit, Failure};
 use crate::parse;
-use crate::suggest::did_you_mean;
+use ::audit::checks::{AuditContext, run_all};
 use clap::{Args, ValueEnum};
 use numerics::{
-    BiasForm, BiasFunction, Criterion, Family, Format, HorizonInput, PrecisionPlan, Remedy,
-    ScaleOrder, SlopeSchedule,
+    BiasForm, BiasFunction, Criterion, Format, HorizonInput, PrecisionPlan, Remedy, ScaleOrder,
 };
 use report::Distance;
 use report::number::finite;
-use report::schema::{
-    Envelope, HorizonHead, HorizonPlan, HorizonReport, HorizonSummary, ModelInfo, Outcome,
-};
+use report::schema::{Envelope, HorizonHead, HorizonPlan, HorizonReport, HorizonSummary, Outcome};
 use std::path::PathBuf;
+use subject::Subject;
 
 /// Length where nothing says another.
 const LENGTH_DEFAULT: u64 = 2048;
@@ -100,26 +100,15 @@ enum Sort {
     Slope,
 }
 
-/// What the closed form needs of a model.
-struct Subject {
-    info: Option<ModelInfo>,
-    family: Family,
-    n_heads: usize,
-    schedule: SlopeSchedule,
-    bias: BiasFunction,
-    score_scale: Option<f64>,
-    causal: bool,
-    notes: Vec<String>,
-}
-
 /// Runs the verb.
 pub(crate) fn run(args: &HorizonArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
-    let subject = subject(args)?;
+    let subject = Subject::new(args)?;
     let length = args
         .length
-        .or(subject.info.as_ref().and_then(|info| info.trained_length))
+        .or(subject.facts.trained_length)
         .unwrap_or(LENGTH_DEFAULT);
     let report = build(args, subject, length)?;
+    let global = &global.judging_a_description();
     if args.print_slopes && global.format() == crate::args::Format::Text {
         crate::output::write(&report.render_slopes(), global)?;
         return crate::fail_on::judge(&report.outcome.findings, global);
@@ -128,60 +117,63 @@ pub(crate) fn run(args: &HorizonArgs, global: &GlobalArgs) -> Result<Exit, Failu
 }
 
 fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonReport, Failure> {
-    let plans = args.plans.resolve(subject.family)?;
+    let mut facts = subject.facts;
+    let plans = args.plans.resolve(facts.family, &facts.convention)?;
     let plans = plans
         .into_iter()
         .map(|plan| overridden(plan, args))
         .collect::<Result<Vec<_>, _>>()?;
     let remedy = args.remedy.as_deref().map(parse_remedy).transpose()?;
     let mut notes = subject.notes;
-    let (bias, schedule) = match &remedy {
-        None => (subject.bias, subject.schedule),
-        Some(remedy) => {
-            // one model has one set of slopes: the first plan's threshold decides them
-            let tau = plans
-                .first()
-                .map_or(0.0, |plan| -plan.numerator_zero_nats());
-            if remedy.robust.is_some() {
-                notes.push(format!("robust slopes for {length} tokens and the first plan's threshold of {tau:.2} nats"));
-            }
-            (
-                remedy.bias.clone(),
-                remedy.schedule(&subject.schedule, length, tau),
-            )
+    if let Some(remedy) = &remedy {
+        // one model has one set of slopes: the first plan's threshold decides them
+        let tau = plans
+            .first()
+            .map_or(0.0, |plan| -plan.numerator_zero_nats());
+        if remedy.robust.is_some() {
+            notes.push(format!(
+                "robust slopes for {length} tokens and the first plan's threshold of {tau:.2} nats"
+            ));
         }
-    };
-    let slopes = schedule
-        .slopes(subject.n_heads)
+        facts.slopes = remedy.schedule(&facts.slopes, length, tau);
+        facts.bias = remedy.bias.clone();
+    }
+    let slopes = facts
+        .slope_values()
         .map_err(|error| Failure::error(error.to_string()))?;
-    bias.validate(slopes.len())
+    facts
+        .bias
+        .validate(slopes.len())
         .map_err(|error| Failure::error(error.to_string()))?;
-    let causal = subject.causal && !args.bidirectional;
+    facts.causal &= !args.bidirectional;
 
     let mut results = Vec::new();
     for plan in &plans {
-        let scale_before = match (plan.scale_order, subject.score_scale) {
-            (ScaleOrder::BiasAfterScale, _) => 1.0,
-            (ScaleOrder::BiasBeforeScale, Some(scale)) => scale,
-            (ScaleOrder::BiasBeforeScale, None) => {
+        let scale_before = match plan.scale_order {
+            ScaleOrder::BiasAfterScale => 1.0,
+            ScaleOrder::BiasBeforeScale if subject.knows_scale => facts.score_scale,
+            ScaleOrder::BiasBeforeScale => {
                 return Err(Failure::error(format!(
                     "{} scales the bias by 1/sqrt(head width): add --head-width N",
-                    subject.family
+                    facts.family
                 )));
             }
         };
         let input = HorizonInput {
             slopes: &slopes,
             scale_before,
-            bias: &bias,
+            bias: &facts.bias,
             plan,
             criterion: criterion(args.criterion),
             length,
-            causal,
+            causal: facts.causal,
         };
         let heads = numerics::horizon(&input)
             .map_err(|error| Failure::error(format!("plan {}: {error}", plan.key())))?;
-        let mut heads: Vec<HorizonHead> = heads.iter().map(|head| head_row(head, &bias)).collect();
+        let mut heads: Vec<HorizonHead> = heads
+            .iter()
+            .map(|head| head_row(head, &facts.bias))
+            .collect();
         if args.sort == Sort::Slope {
             heads.sort_by(|a, b| {
                 b.effective_slope
@@ -193,13 +185,14 @@ fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonRep
             notes.push(format!(
                 "{} adds the bias of {} {} times (`snellen explain SN008`): the distances are those of the doubled slope",
                 plan.key(),
-                subject.family,
+                facts.family,
                 plan.bias_multiplicity
             ));
         }
         results.push(HorizonPlan {
             info: describe::plan(plan),
             convention: form_name(plan.bias.form).to_owned(),
+            key_origin: describe::key_origin(plan.bias.form, plan.bias.origin).to_owned(),
             bias_dtype: plan.bias.storage.name().to_owned(),
             summary: HorizonSummary::of(&heads),
             heads,
@@ -208,25 +201,36 @@ fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonRep
     let Some(first) = results.first().cloned() else {
         return Err(Failure::error("--plan: no plan was named"));
     };
+    let mut outcome = Outcome {
+        notes,
+        ..Outcome::default()
+    };
+    outcome.add_checks(&run_all(&AuditContext {
+        target: subject.name.target(),
+        facts: &facts,
+        plans: &plans,
+        length,
+        certificates: None,
+        evidence: None,
+    }));
+    outcome.drop_repeated_notes();
     let mut envelope = Envelope::new("horizon", super::VERSION);
-    envelope.model = subject.info;
+    envelope.model = Some(subject.info);
     envelope.plan = Some(first.info.plan.clone());
     envelope.length = Some(length);
     Ok(HorizonReport {
         envelope,
         criterion: criterion_name(args.criterion).to_owned(),
         convention: first.convention,
+        key_origin: first.key_origin,
         bias_dtype: first.bias_dtype,
         remedy: remedy.map(|remedy| remedy.to_string()),
-        slopes: describe::schedule(&schedule),
-        bidirectional: !causal,
+        slopes: describe::schedule(&facts.slopes),
+        bidirectional: !facts.causal,
         heads: first.heads,
         summary: first.summary,
         plans: results,
-        outcome: Outcome {
-            notes,
-            ..Outcome::default()
-        },
+        outcome,
     })
 }
 
@@ -288,163 +292,6 @@ fn head_row(head: &numerics::HeadHorizon, bias: &BiasFunction) -> HorizonHead {
         longest_equal_run: head.longest_equal_run,
         overflow_distance: head.overflow_distance.and_then(Distance::new),
     }
-}
-
-fn subject(args: &HorizonArgs) -> Result<Subject, Failure> {
-    let mut subject = match (&args.path, &args.like, args.heads_total) {
-        (Some(path), _, _) => from_path(path)?,
-        (None, Some(name), _) => from_known(name)?,
-        (None, None, Some(n_heads)) => from_heads(n_heads, args)?,
-        (None, None, None) => match slope_list(args)? {
-            Some(list) => from_heads(list.len(), args)?,
-            None => {
-                return Err(Failure::error(
-                    "nothing to look at: give --heads N, --like NAME, --slopes LIST or a path; for example \
-                     `snellen horizon --like bloom-560m`",
-                ));
-            }
-        },
-    };
-    if let Some(width) = args.head_width {
-        if width == 0 {
-            return Err(Failure::error("--head-width 0: expected at least 1"));
-        }
-        #[allow(clippy::cast_precision_loss)] // head widths are small
-        let scale = 1.0 / (width as f64).sqrt();
-        subject.score_scale = Some(scale);
-    }
-    if let Some(schedule) = schedule(args)? {
-        subject.schedule = schedule;
-    }
-    Ok(subject)
-}
-
-fn from_path(path: &std::path::Path) -> Result<Subject, Failure> {
-    // the configuration alone: weights are not looked at, whatever their state
-    let facts = checkpoint::open_config(path)?;
-    Ok(Subject {
-        info: Some(describe::model(&facts, path, None)),
-        family: facts.family,
-        n_heads: facts.n_heads,
-        schedule: facts.slopes.clone(),
-        bias: facts.bias.clone(),
-        score_scale: Some(facts.score_scale),
-        causal: facts.causal,
-        notes: describe::notes(&facts),
-    })
-}
-
-fn from_known(name: &str) -> Result<Subject, Failure> {
-    let Some(known) = numerics::known_model(name) else {
-        let names: Vec<&str> = numerics::known_models()
-            .iter()
-            .map(|model| model.name)
-            .collect();
-        let hint = did_you_mean(name, names.iter().copied());
-        return Err(Failure::error(format!(
-            "--like {name:?} is not known{hint}; known: {}",
-            names.join(", ")
-        )));
-    };
-    #[allow(clippy::cast_precision_loss)] // head widths are small
-    let score_scale = 1.0 / (known.head_width as f64).sqrt();
-    Ok(Subject {
-        info: Some(ModelInfo {
-            name: known.name.to_owned(),
-            family: known.family.name().to_owned(),
-            n_layers: known.n_layers.map(|n| n as u64),
-            n_heads: Some(known.n_heads as u64),
-            head_width: Some(known.head_width as u64),
-            width: Some(known.width() as u64),
-            trained_length: known.trained_length,
-            causal: known.family.convention().causal,
-            ..ModelInfo::default()
-        }),
-        family: known.family,
-        n_heads: known.n_heads,
-        schedule: known.slope_schedule(),
-        bias: BiasFunction::linear(),
-        score_scale: Some(score_scale),
-        causal: known.family.convention().causal,
-        notes: vec![format!(
-            "{}: shape from a built-in list, no file was read ({})",
-            known.name, known.source
-        )],
-    })
-}
-
-fn from_heads(n_heads: usize, args: &HorizonArgs) -> Result<Subject, Failure> {
-    let mut notes = Vec::new();
-    let family = match &args.family {
-        None => {
-            notes.push(
-                "no family named: bias added after the scale; --family applies another convention"
-                    .to_owned(),
-            );
-            Family::Custom
-        }
-        Some(name) => Family::parse(name).ok_or_else(|| {
-            let names = Family::ALL.map(Family::name);
-            let hint = did_you_mean(name, names.into_iter());
-            Failure::error(format!(
-                "--family {name:?} is not known{hint}; known: {}",
-                names.join(", ")
-            ))
-        })?,
-    };
-    Ok(Subject {
-        info: Some(ModelInfo {
-            name: if n_heads == 1 {
-                "1 head".to_owned()
-            } else {
-                format!("{n_heads} heads")
-            },
-            family: family.name().to_owned(),
-            n_heads: Some(n_heads as u64),
-            head_width: args.head_width.map(|width| width as u64),
-            causal: family.convention().causal && !args.bidirectional,
-            ..ModelInfo::default()
-        }),
-        family,
-        n_heads,
-        schedule: family
-            .slope_schedule(args.bias_max)
-            .unwrap_or(SlopeSchedule::Press),
-        bias: BiasFunction::linear(),
-        score_scale: None,
-        causal: family.convention().causal,
-        notes,
-    })
-}
-
-/// The rule of `--slopes` and `--bias-max`, when either was given.
-fn schedule(args: &HorizonArgs) -> Result<Option<SlopeSchedule>, Failure> {
-    let bias_max = args.bias_max.unwrap_or(8.0);
-    match args.slopes.as_deref().map(str::trim) {
-        None if args.bias_max.is_some() => Ok(Some(SlopeSchedule::Mpt { bias_max })),
-        None => Ok(None),
-        Some("mpt") => Ok(Some(SlopeSchedule::Mpt { bias_max })),
-        Some(rule) if args.bias_max.is_some() => Err(Failure::error(format!(
-            "--bias-max belongs to --slopes mpt, not to --slopes {rule}"
-        ))),
-        Some("press") => Ok(Some(SlopeSchedule::Press)),
-        Some("naive") => Ok(Some(SlopeSchedule::Naive)),
-        Some(_) => Ok(slope_list(args)?.map(SlopeSchedule::List)),
-    }
-}
-
-/// The slopes of `--slopes 0.5,0.25`; `None` when a rule or nothing was given.
-fn slope_list(args: &HorizonArgs) -> Result<Option<Vec<f64>>, Failure> {
-    let Some(text) = args.slopes.as_deref().map(str::trim) else {
-        return Ok(None);
-    };
-    if ["press", "mpt", "naive"].contains(&text) {
-        return Ok(None);
-    }
-    let slopes = text.split(',').map(|part| part.trim().parse::<f64>());
-    slopes.collect::<Result<Vec<_>, _>>().map(Some).map_err(|_| {
-        Failure::error(format!("--slopes {text:?}: expected press, mpt, naive or a list of numbers such as 0.5,0.25"))
-    })
 }
 
 fn criterion(arg: CriterionArg) -> Criterion {
