@@ -34,6 +34,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     // Statistics belong to audit, which opens no files.
     ("audit", &["memmap2", "toml", "tokenizers", "burn"]),
+    // A sibling of audit; the step is its own.
+    ("train", &["audit", "burn", "memmap2"]),
     // The result schema knows no tensors.
     (
         "report",

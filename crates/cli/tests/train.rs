@@ -253,6 +253,95 @@ fn what_is_trained_can_be_measured() {
     assert_eq!(report["heads"].as_array().unwrap().len(), 8);
 }
 
+/// The two readers agree: our own specification and MPT's layout, which `goldens/` holds to `transformers`.
+#[test]
+fn exports_are_the_model_or_a_refusal() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&["train", &file, "--to", &set.at("run"), "--until", "16"]);
+    let loss = |path: &str| -> f64 {
+        let text = set.at("corpus.txt");
+        let report = ok(&[
+            "measure",
+            path,
+            "--text",
+            &text,
+            "--length",
+            "64",
+            "--json",
+            "--quiet",
+            "--exit-zero",
+        ]);
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        report["loss"]["nats_per_token"].as_f64().unwrap()
+    };
+    let run = set.at("run");
+    ok(&["export", &run, "--as", "spec", "--to", &set.at("spec")]);
+    ok(&["export", &run, "--as", "mpt", "--to", &set.at("mpt")]);
+    let own = loss(&set.at("spec/model.toml"));
+    let mpt = loss(&set.at("mpt"));
+    // The same weights through the same forward pass; only the order of the bias's rounding differs.
+    assert!((own - mpt).abs() < 1e-5, "{own} {mpt}");
+    ok(&[
+        "export",
+        &run,
+        "--as",
+        "mpt",
+        "--to",
+        &set.at("half"),
+        "--dtype",
+        "bf16",
+    ]);
+    // Rounding weights to 8 bits of significand.
+    assert!((loss(&set.at("half")) - own).abs() < 0.02 * own);
+
+    refused(
+        &["export", &run, "--as", "mpt", "--to", &set.at("mpt")],
+        &["is not empty"],
+    );
+    refused(
+        &[
+            "export",
+            &set.at("none"),
+            "--as",
+            "mpt",
+            "--to",
+            &set.at("y"),
+        ],
+        &["holds no run"],
+    );
+    ok(&[
+        "train",
+        &file,
+        "--to",
+        &set.at("log"),
+        "--until",
+        "1",
+        "--remedy",
+        "log",
+    ]);
+    refused(
+        &[
+            "export",
+            &set.at("log"),
+            "--as",
+            "mpt",
+            "--to",
+            &set.at("y"),
+        ],
+        &["cannot express the bias function log"],
+    );
+    assert!(!Path::new(&set.at("y")).exists(), "nothing is left");
+    ok(&[
+        "export",
+        &set.at("log"),
+        "--as",
+        "spec",
+        "--to",
+        &set.at("z"),
+    ]);
+}
+
 #[test]
 fn impossible_runs_are_refused_in_one_line() {
     let set = Set::new();
