@@ -28,7 +28,7 @@ pub(crate) struct HeadCounts {
 }
 
 impl HeadCounts {
-    pub(crate) fn new(offsets: Offsets, n_plans: usize) -> Self {
+    pub(crate) fn new(offsets: Offsets, plans: &[PrecisionPlan]) -> Self {
         Self {
             offsets,
             pairs: OffsetCounts::new(offsets),
@@ -36,15 +36,18 @@ impl HeadCounts {
             non_finite_rows: 0,
             own: OwnAttention::new(offsets),
             advantage: Advantage::new(offsets.length()),
-            plans: vec![PlanCounts::new(offsets); n_plans],
+            plans: plans
+                .iter()
+                .map(|plan| PlanCounts::new(plan, offsets))
+                .collect(),
         }
     }
 
     /// Bytes of one of these while a layer runs, with the score tables of `n_plans` plans at their largest.
     pub(crate) fn bytes(length: u64, causal: bool, n_plans: u64) -> u64 {
         let offsets = if causal { length } else { 2 * length };
-        // Pairs and every plan: 8 + 4 bytes an offset; mass: 8; tables: at most 12 a plan, own table and weights: 8.
-        offsets * (20 + 24 * n_plans + 8) + Advantage::BYTES
+        // Pairs and every plan: 8 + 4 bytes an offset; masses: 8; tables: at most 12 a plan, own table and weights: 8.
+        offsets * (20 + 32 * n_plans + 8) + Advantage::BYTES
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -87,6 +90,7 @@ impl HeadCounts {
             .enumerate()
             .map(|(distance, mass)| distance as f64 * mass)
             .sum();
+        let own_mass = bin_masses(&mean_mass, &job.edges);
         let plans = self.plans.iter().zip(&job.plans);
         HeadEvidence {
             layer,
@@ -97,10 +101,12 @@ impl HeadCounts {
             non_finite_rows: self.non_finite_rows,
             pairs: total,
             plans: plans
-                .map(|(counts, plan)| counts.finish(plan.key(), self.offsets, &pairs, &job.edges))
+                .map(|(counts, plan)| {
+                    counts.finish(plan.key(), self.offsets, &pairs, &job.edges, &own_mass)
+                })
                 .collect(),
             pairs_by_distance: bin_counts(&pairs, &job.edges),
-            mass_by_distance: bin_masses(&mean_mass, &job.edges),
+            mass_by_distance: own_mass,
             reach_50: reach(&mass, 0.50),
             reach_90: reach(&mass, 0.90),
             reach_99: reach(&mass, 0.99),
@@ -227,7 +233,7 @@ impl HeadObserver {
     pub(crate) fn new(job: &Job, layer: usize) -> Self {
         Self {
             layer,
-            counts: HeadCounts::new(job.offsets, job.plans.len()),
+            counts: HeadCounts::new(job.offsets, &job.plans),
             call: None,
             scratch: Scratch::default(),
         }
@@ -340,7 +346,7 @@ impl HeadCounts {
             self.own.row(&scored, &scratch.weights, sum, gap_sum);
         }
         for &plan in &group.plans {
-            self.plans[plan].row::<T>(&job.plans[plan], &scored);
+            self.plans[plan].row::<T>(&job.plans[plan], &scored, &scratch.weights);
         }
     }
 }

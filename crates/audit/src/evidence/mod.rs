@@ -11,6 +11,7 @@ mod distance;
 mod head;
 mod own;
 mod plan;
+mod plan_mass;
 mod row;
 mod scan;
 mod table;

@@ -12,6 +12,7 @@ use crate::evidence::row::{Chunk, Row};
 use crate::evidence::scan::{
     CHUNK, Real, add_above, count_above, exp_of_gaps, largest, sum, to_gaps,
 };
+use crate::evidence::plan_mass::{PlanMass, changes_mass};
 use crate::evidence::table::{Rounding, ScoreTable};
 use crate::evidence::types::PlanEvidence;
 
@@ -51,10 +52,12 @@ pub(crate) struct PlanCounts {
     undecided: u64,
     non_finite_rows: u64,
     by_offset: OffsetCounts,
+    /// Where the plan's roundings can change it.
+    mass: Option<PlanMass>,
 }
 
 impl PlanCounts {
-    pub(crate) fn new(offsets: Offsets) -> Self {
+    pub(crate) fn new(plan: &PrecisionPlan, offsets: Offsets) -> Self {
         Self {
             numerator: 0,
             weight: 0,
@@ -62,6 +65,7 @@ impl PlanCounts {
             undecided: 0,
             non_finite_rows: 0,
             by_offset: OffsetCounts::new(offsets),
+            mass: changes_mass(plan).then(|| PlanMass::new(offsets)),
         }
     }
 
@@ -72,11 +76,19 @@ impl PlanCounts {
         self.undecided += other.undecided;
         self.non_finite_rows += other.non_finite_rows;
         self.by_offset.merge(&other.by_offset);
+        if let (Some(mass), Some(more)) = (&mut self.mass, &other.mass) {
+            mass.merge(more);
+        }
     }
 
-    /// Takes one row.
+    /// Takes one row. `weights` holds `exp(entry - max)` of the chunks that are not negligible.
     #[inline(always)]
-    pub(crate) fn row<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+    pub(crate) fn row<T: Real>(
+        &mut self,
+        plan: &PrecisionPlan,
+        scored: &ScoredRow<'_>,
+        weights: &[f32],
+    ) {
         if !scored.max.is_finite() {
             self.non_finite_rows += 1;
             return;
@@ -85,6 +97,9 @@ impl PlanCounts {
             ln_sum: ln_sum_as_held::<T>(plan, scored),
             ..*scored
         };
+        if let Some(mass) = &mut self.mass {
+            mass.row(plan, scored, weights);
+        }
         match plan.max_reference {
             MaxReference::Final => self.whole_row::<T>(plan, scored),
             MaxReference::Running { key_block, order } => {
@@ -231,8 +246,13 @@ impl PlanCounts {
         offsets: Offsets,
         pairs: &[u64],
         edges: &[u64],
+        own_mass: &[f64],
     ) -> PlanEvidence {
         let blind = self.by_offset.by_distance(offsets);
+        let (mass, total_variation) = match &self.mass {
+            Some(mass) => mass.finish(offsets, edges, own_mass),
+            None => (own_mass.to_vec(), Some(0.0)),
+        };
         PlanEvidence {
             plan: key.to_owned(),
             pairs: pairs.iter().sum(),
@@ -250,6 +270,8 @@ impl PlanCounts {
                 .map(|distance| distance as u64),
             undecided_pairs: self.undecided,
             non_finite_rows: self.non_finite_rows,
+            mass_by_distance: mass,
+            total_variation,
         }
     }
 }

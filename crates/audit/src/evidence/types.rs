@@ -116,6 +116,15 @@ pub struct PlanEvidence {
     /// Rows whose scores overflow under this plan, so that the runtime's weights are NaN: none of their pairs is counted
     /// as blind.
     pub non_finite_rows: u64,
+    /// Attention mass by distance bin under the plan's own roundings of bias, score, exponential and probability, mean over
+    /// its finite rows: sums to 1. Weights are taken against the row's final maximum. Computed where those roundings can change it
+    /// (scores below f32, a bias that is added twice, an exponential below f32, 8-bit probabilities); any other plan agrees with
+    /// [`HeadEvidence::mass_by_distance`] to the rounding of f32 scores or, where only the probability is cast, to half an ulp of
+    /// its format (2^-9 in bf16), and repeats it. Zeros where every row overflows.
+    pub mass_by_distance: Vec<f64>,
+    /// Total variation between that histogram and [`HeadEvidence::mass_by_distance`]: half the sum of the absolute differences
+    /// of the bins, 0 to 1. Exactly 0 where the histogram is repeated; `None` where every row overflows.
+    pub total_variation: Option<f64>,
 }
 
 impl PlanEvidence {
