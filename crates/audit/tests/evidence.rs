@@ -367,7 +367,7 @@ fn chunks_and_threads_do_not_matter() {
     let chunked = common::record_in_chunks(Family::Custom, &slopes, 200, 2.0, &plans, 9, 7);
     assert_eq!(chunked.calls, 200_usize.div_ceil(7));
     for (a, b) in whole.heads.iter().zip(&chunked.heads) {
-        // Masses are merged call by call: the same f64 terms in another order. Everything else is equal.
+        // Masses are summed tile by tile in f32, and other chunks are other tiles. Everything else is equal.
         let without_mass = |plans: &[PlanEvidence]| -> Vec<PlanEvidence> {
             let mut plans = plans.to_vec();
             for plan in &mut plans {
@@ -379,7 +379,7 @@ fn chunks_and_threads_do_not_matter() {
         assert_eq!(without_mass(&a.plans), without_mass(&b.plans));
         for (a, b) in a.plans.iter().zip(&b.plans) {
             for (a, b) in a.mass_by_distance.iter().zip(&b.mass_by_distance) {
-                assert!((a - b).abs() < 1e-12, "{a} {b}");
+                assert!((a - b).abs() < 100.0 / 16_777_216.0, "{a} {b}");
             }
         }
         assert_eq!(
@@ -387,7 +387,7 @@ fn chunks_and_threads_do_not_matter() {
             (b.pairs, b.rows, b.reach_99, b.max_score)
         );
         assert_eq!(a.advantage, b.advantage);
-        assert!((a.entropy_nats.unwrap() - b.entropy_nats.unwrap()).abs() < 1e-9);
+        assert!((a.entropy_nats.unwrap() - b.entropy_nats.unwrap()).abs() < 1e-5);
     }
 }
 

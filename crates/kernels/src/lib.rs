@@ -44,6 +44,7 @@ mod lanes;
 mod observer;
 mod pack;
 pub mod reference;
+mod score_tile;
 mod skip;
 mod tile;
 
@@ -52,5 +53,6 @@ pub use backward::{
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
-pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};
+pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
+pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;

@@ -79,6 +79,15 @@ impl WeightRounding {
         }
     }
 
+    /// The rounding of the probability where it is the only one: numerator and quotient in f32, nothing flushed.
+    pub(crate) fn plain_quotient(self) -> Option<Rounding> {
+        let f32 = |cast: Cast| cast.fast == Some(Rounding::Keep) && cast.smallest == 0.0;
+        let plain = f32(self.exp) && self.quotient.is_some_and(f32) && self.offset == 1.0;
+        self.probability
+            .fast
+            .filter(|_| plain && self.probability.smallest == 0.0)
+    }
+
     /// The weight of a pair whose exact numerator `exp(entry - max)` is `numerator`, over the row's sum; `share` is the
     /// reciprocal of the sum of such numerators.
     #[inline(always)]
@@ -95,7 +104,7 @@ impl WeightRounding {
 /// Mass of one head under one plan.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanMass {
-    by_offset: Vec<f64>,
+    pub(crate) by_offset: Vec<f64>,
 }
 
 impl PlanMass {
@@ -111,11 +120,11 @@ impl PlanMass {
         }
     }
 
-    /// Takes one row; `scored.ln_sum` is the sum as the plan holds it.
+    /// Takes one row; `scored.sum` is the sum as the plan holds it.
     #[inline(always)]
     pub(crate) fn row(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>, weights: &[f32]) {
         let rounding = WeightRounding::new(plan);
-        let share = (-scored.ln_sum).exp() as f32;
+        let share = (1.0 / scored.sum) as f32;
         let mut terms = [0.0_f32; CHUNK];
         for (chunk, &(_, high)) in scored.row.chunks.iter().zip(scored.bounds) {
             if scored.max - high > UNSUMMED_NATS {
@@ -148,7 +157,12 @@ impl PlanMass {
         for bin in &mut bins {
             *bin /= total;
         }
-        let variation = bins.iter().zip(own).map(|(a, b)| (a - b).abs()).sum::<f64>() / 2.0;
+        let variation = bins
+            .iter()
+            .zip(own)
+            .map(|(a, b)| (a - b).abs())
+            .sum::<f64>()
+            / 2.0;
         (bins, Some(variation))
     }
 }

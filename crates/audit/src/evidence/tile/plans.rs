@@ -1,0 +1,490 @@
+//! Counting under the plans of one group, from tiles; see [`crate::evidence::plan`] for the same from rows.
+
+use std::ops::Range;
+
+use kernels::ScoreTile;
+use numerics::{Format, MaxReference};
+
+use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass};
+use crate::evidence::collector::Job;
+use crate::evidence::head::{Group, HeadCounts};
+use crate::evidence::lanes::LaneTable;
+use crate::evidence::plan::{PlanRules, UNSUMMED_NATS};
+use crate::evidence::plan_mass::WeightRounding;
+use crate::evidence::scan::{CHUNK, exp_of_gaps};
+
+/// Room for roundings where two bounds are compared, nats.
+const ROOM_NATS: f64 = 1e-3;
+
+/// One tile under the plans of one group.
+pub(super) struct Taker<'a> {
+    pub(super) counts: &'a mut HeadCounts,
+    pub(super) job: &'a Job,
+    pub(super) group: &'a Group,
+    pub(super) table: &'a LaneTable,
+    pub(super) tile: &'a ScoreTile<'a>,
+    /// Bound on the difference between a gap of this group and of the forward pass, nats.
+    pub(super) slack: f64,
+    pub(super) is_own: bool,
+}
+
+impl Taker<'_> {
+    /// Takes every plan of the group; those that have to go row by row are pushed to `left`.
+    #[inline(always)]
+    pub(super) fn take<T: Carrier, const W: usize>(
+        &mut self,
+        mut lanes: Lanes<W>,
+        buffers: &mut TileScratch,
+        left: &mut Vec<usize>,
+    ) {
+        let mut max = None;
+        // A sum of numerators below f32 is another for each plan.
+        let narrow = |plan: usize| {
+            self.job.plans[plan].exp.format.significand_bits() < Format::F32.significand_bits()
+        };
+        let (rows, tiles): (Vec<usize>, Vec<usize>) =
+            self.group.plans.iter().partition(|&&plan| narrow(plan));
+        left.extend(rows);
+        if tiles.is_empty() {
+            return;
+        }
+        let has_mass = tiles
+            .iter()
+            .any(|&plan| self.counts.plans[plan].mass.is_some());
+        if !self.group.shares_sum || has_mass {
+            max = Some(self.maximum::<T, W>(&tiles, &mut lanes, buffers));
+            if lanes.n_good == 0 {
+                return;
+            }
+            self.sums::<T, W>(max.as_ref().expect("just set"), &mut lanes, buffers);
+        }
+        for &plan in &tiles {
+            let rules = self.job.rules[plan];
+            if self.counts.plans[plan].mass.is_some() {
+                self.mass(plan, &lanes, buffers);
+            }
+            match self.job.plans[plan].max_reference {
+                MaxReference::Final => {
+                    self.count(plan, &rules, true, &mut max, &mut lanes, buffers);
+                }
+                MaxReference::Running { key_block, order } => {
+                    if self.can_stream(key_block, &rules) {
+                        self.count(plan, &rules, false, &mut max, &mut lanes, buffers);
+                        self.streamed(plan, &rules, key_block, order, &lanes, buffers);
+                    } else {
+                        left.push(plan);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Largest entry of each lane; lanes without a finite one are counted and dropped.
+    #[inline(always)]
+    pub(super) fn maximum<T: Carrier, const W: usize>(
+        &mut self,
+        plans: &[usize],
+        lanes: &mut Lanes<W>,
+        buffers: &mut TileScratch,
+    ) -> [T; W] {
+        if self.is_own {
+            return lanes.max.map(T::of_f32);
+        }
+        let mut max = [T::LOWEST; W];
+        for index in 0..buffers.blocks.len() {
+            let block = buffers.blocks[index].clone();
+            // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
+            if f64::from(block.near) - self.slack > ROOM_NATS {
+                continue;
+            }
+            for entry in self
+                .entries::<T, W>(&block, lanes, buffers)
+                .as_chunks::<W>()
+                .0
+            {
+                for lane in 0..W {
+                    max[lane] = if entry[lane] > max[lane] {
+                        entry[lane]
+                    } else {
+                        max[lane]
+                    };
+                }
+            }
+        }
+        for lane in 0..W {
+            if lanes.good[lane] && !max[lane].to_f64().is_finite() {
+                lanes.drop_lane(lane);
+                for block in &mut buffers.blocks {
+                    block.hidden = true;
+                }
+                for &plan in plans {
+                    self.counts.plans[plan].non_finite_rows += 1;
+                }
+            }
+        }
+        max
+    }
+
+    /// Entries of a block, the lowest value where a pair is hidden.
+    #[inline(always)]
+    pub(super) fn entries<'b, T: Carrier, const W: usize>(
+        &self,
+        block: &Block,
+        lanes: &Lanes<W>,
+        buffers: &'b mut TileScratch,
+    ) -> &'b mut [T] {
+        let entries = &mut T::entries(buffers)[..block.keys.len() * W];
+        let raw = self.tile.raw(block.keys.clone());
+        self.table
+            .entries::<T, W>(raw, self.tile.first_query, &block.keys, entries);
+        if block.hidden {
+            lanes.hide(&block.keys, T::LOWEST, entries);
+        }
+        entries
+    }
+
+    /// Gaps of a block, the lowest value where a pair is hidden: nothing counts there.
+    #[inline(always)]
+    pub(super) fn gaps<'b, T: Carrier, const W: usize>(
+        &self,
+        block: &Block,
+        lanes: &Lanes<W>,
+        max: &[T; W],
+        buffers: &'b mut TileScratch,
+    ) -> &'b mut [T] {
+        let gaps = &mut T::entries(buffers)[..block.keys.len() * W];
+        let raw = self.tile.raw(block.keys.clone());
+        self.table
+            .gaps::<T, W>(raw, self.tile.first_query, &block.keys, max, gaps);
+        if block.hidden {
+            lanes.hide(&block.keys, T::LOWEST, gaps);
+        }
+        gaps
+    }
+
+    /// Whether a block adds to the sums of this group.
+    fn is_live(&self, block: &Block) -> bool {
+        f64::from(block.near) - self.slack <= UNSUMMED_NATS
+    }
+
+    /// Sums of the group's own numerators, which are kept for the masses. The order is that of the rows: f32 within a block, key
+    /// after key, f64 over blocks.
+    #[inline(always)]
+    fn sums<T: Carrier, const W: usize>(
+        &self,
+        max: &[T; W],
+        lanes: &mut Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
+        let keys = self.tile.keys_end().next_multiple_of(CHUNK) * W;
+        let mut weights = std::mem::take(&mut buffers.weights);
+        if weights.len() < keys {
+            weights.resize(keys, 0.0);
+        }
+        let mut sums = [0.0_f64; W];
+        for index in 0..buffers.blocks.len() {
+            let block = buffers.blocks[index].clone();
+            if !self.is_live(&block) {
+                continue;
+            }
+            let to = &mut weights[block.keys.start * W..block.keys.end * W];
+            let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
+            if block.hidden {
+                lanes.hide(&block.keys, T::of(f64::INFINITY), gaps);
+            }
+            exp_of_gaps(gaps, to);
+            let mut in_block = [0.0_f32; W];
+            for weight in to.as_chunks::<W>().0 {
+                for lane in 0..W {
+                    in_block[lane] += weight[lane];
+                }
+            }
+            for lane in 0..W {
+                sums[lane] += f64::from(in_block[lane]);
+            }
+        }
+        if !self.group.shares_sum {
+            for lane in 0..W {
+                if lanes.good[lane] {
+                    lanes.sum[lane] = sums[lane];
+                }
+            }
+        }
+        buffers.weights = weights;
+    }
+
+    /// Adds the mass under a plan's roundings.
+    #[inline(always)]
+    fn mass<const W: usize>(&mut self, plan: usize, lanes: &Lanes<W>, buffers: &mut TileScratch) {
+        let rounding = WeightRounding::new(&self.job.plans[plan]);
+        let mut share = [0.0_f32; W];
+        for lane in lanes.alive() {
+            share[lane] = (1.0 / lanes.sum[lane]) as f32;
+        }
+        let mut oldest = self.tile.keys_end();
+        for block in buffers.blocks.iter().filter(|block| self.is_live(block)) {
+            let keys = &block.keys;
+            oldest = oldest.min(keys.start);
+            let weights = &buffers.weights[keys.start * W..keys.end * W];
+            let nearest = PAD + self.tile.first_query + 1 - keys.end;
+            let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
+            add_mass::<W>(&rounding, weights, &share, mass);
+        }
+        let mass = self.counts.plans[plan]
+            .mass
+            .as_mut()
+            .expect("the caller has looked");
+        let length = self.job.offsets.length();
+        let differences = (self.tile.first_query + W)
+            .saturating_sub(oldest)
+            .min(length);
+        flush_mass(&mut mass.by_offset, &mut buffers.mass, length, differences);
+    }
+
+    /// Counts by each row's own maximum: the two named criteria, and the plan's own rule if it is one of that kind.
+    #[inline(always)]
+    fn count<T: Carrier, const W: usize>(
+        &mut self,
+        plan: usize,
+        rules: &PlanRules,
+        by_own_rule: bool,
+        max: &mut Option<[T; W]>,
+        lanes: &mut Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
+        let error = self.group.sum_error;
+        let (least_sum, most_sum) = lanes.sums();
+        let ends = [least_sum, most_sum].map(|sum| {
+            let thresholds = rules.thresholds(sum, error);
+            if by_own_rule {
+                thresholds.ends()
+            } else {
+                let (a, b) = (thresholds.numerator, thresholds.weight);
+                (a.min(b), a.max(b))
+            }
+        });
+        let least = ends[0].0.min(ends[1].0) - self.slack - ROOM_NATS;
+        let most = ends[0].1.max(ends[1].1) + self.slack + ROOM_NATS;
+        // From the last to the first, so that what is blind in a row joins into one run.
+        let mut blind = Ranges::default();
+        let skipped = 0..self.tile.proven_zero_before;
+        blind.extend(&skipped);
+        let mut whole = lanes.pairs(&skipped);
+        let mut straddling = Vec::new();
+        for (index, block) in buffers.blocks.iter().enumerate() {
+            if f64::from(block.near) > most {
+                whole += lanes.pairs(&block.keys);
+                blind.extend(&block.keys);
+            } else if f64::from(block.far) > least {
+                straddling.push(index);
+            }
+        }
+        let counts = &mut self.counts.plans[plan];
+        counts.numerator += whole;
+        counts.weight += whole;
+        if by_own_rule {
+            counts.blind += whole;
+            self.add_runs(plan, &blind, lanes);
+        }
+        if straddling.is_empty() {
+            return;
+        }
+        if max.is_none() {
+            // Groups that share the sums have finite biases, so no lane is dropped.
+            *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
+        }
+        let max = max.as_ref().expect("just set");
+        let mut thresholds = [[T::ZERO; W]; 5];
+        for lane in lanes.alive() {
+            let t = rules.thresholds(lanes.sum[lane], error);
+            for (to, from) in
+                thresholds
+                    .iter_mut()
+                    .zip([t.own, t.below, t.above, t.numerator, t.weight])
+            {
+                to[lane] = T::floor(from);
+            }
+        }
+        let mut found = Found::<W>::default();
+        let mut oldest = self.tile.keys_end();
+        for index in straddling {
+            let block = buffers.blocks[index].clone();
+            oldest = oldest.min(block.keys.start);
+            let mut by_difference = std::mem::take(&mut buffers.blind);
+            let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
+            if by_own_rule {
+                let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
+                let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
+                found.count_all::<T>(gaps, &thresholds, counters);
+            } else {
+                found.count_named::<T>(gaps, &thresholds);
+            }
+            buffers.blind = by_difference;
+        }
+        let counts = &mut self.counts.plans[plan];
+        counts.numerator += total(&found.numerator);
+        counts.weight += total(&found.weight);
+        counts.blind += total(&found.own);
+        counts.undecided += total(&found.below) - total(&found.above);
+        if by_own_rule {
+            self.flush_blind::<W>(plan, oldest, buffers);
+        }
+    }
+
+    /// Counts every pair of some ranges of keys by distance.
+    pub(super) fn add_runs<const W: usize>(
+        &mut self,
+        plan: usize,
+        ranges: &Ranges,
+        lanes: &Lanes<W>,
+    ) {
+        let counts = &mut self.counts.plans[plan].by_offset;
+        for keys in &ranges.0 {
+            for lane in lanes.alive() {
+                let base = self.job.offsets.base(self.tile.first_query + lane);
+                let end = lanes.seen_end(lane, keys);
+                if end > keys.start {
+                    counts.add_run(base + keys.start..base + end);
+                }
+            }
+        }
+    }
+
+    /// Adds the blind pairs by difference to those of the plan, and clears them.
+    pub(super) fn flush_blind<const W: usize>(
+        &mut self,
+        plan: usize,
+        oldest: usize,
+        buffers: &mut TileScratch,
+    ) {
+        let length = self.job.offsets.length();
+        let differences = (self.tile.first_query + W)
+            .saturating_sub(oldest)
+            .min(length);
+        let counts = &mut self.counts.plans[plan].by_offset;
+        let to = counts
+            .singles_mut(length - differences..length)
+            .iter_mut()
+            .rev();
+        for (to, from) in to.zip(&mut buffers.blind[PAD..PAD + differences]) {
+            *to += *from;
+            *from = 0;
+        }
+    }
+}
+
+fn total(counts: &[u32]) -> u64 {
+    counts.iter().map(|&count| u64::from(count)).sum()
+}
+
+/// Ascending ranges of keys, neighbours joined.
+#[derive(Default)]
+pub(super) struct Ranges(pub(super) Vec<Range<usize>>);
+
+impl Ranges {
+    pub(super) fn extend(&mut self, keys: &Range<usize>) {
+        match self.0.last_mut() {
+            Some(last) if last.end == keys.start => last.end = keys.end,
+            _ if keys.is_empty() => {}
+            _ => self.0.push(keys.clone()),
+        }
+    }
+}
+
+/// Pairs of each lane above its thresholds.
+struct Found<const W: usize> {
+    own: [u32; W],
+    below: [u32; W],
+    above: [u32; W],
+    numerator: [u32; W],
+    weight: [u32; W],
+}
+
+impl<const W: usize> Default for Found<W> {
+    fn default() -> Self {
+        let none = [0; W];
+        Self {
+            own: none,
+            below: none,
+            above: none,
+            numerator: none,
+            weight: none,
+        }
+    }
+}
+
+impl<const W: usize> Found<W> {
+    #[inline(always)]
+    fn count_all<T: Carrier>(
+        &mut self,
+        gaps: &[T],
+        [own, below, above, numerator, weight]: &[[T; W]; 5],
+        counters: &mut [u32],
+    ) {
+        let gaps = gaps.as_chunks::<W>().0;
+        for (index, gap) in gaps.iter().enumerate() {
+            let counters: &mut [u32; W] = counters[gaps.len() - 1 - index..]
+                .first_chunk_mut()
+                .expect("one counter a lane");
+            for lane in 0..W {
+                let blind = u32::from(gap[lane] > own[lane]);
+                counters[lane] += blind;
+                self.own[lane] += blind;
+                self.below[lane] += u32::from(gap[lane] > below[lane]);
+                self.above[lane] += u32::from(gap[lane] > above[lane]);
+                self.numerator[lane] += u32::from(gap[lane] > numerator[lane]);
+                self.weight[lane] += u32::from(gap[lane] > weight[lane]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn count_named<T: Carrier>(&mut self, gaps: &[T], [_, _, _, numerator, weight]: &[[T; W]; 5]) {
+        for gap in gaps.as_chunks::<W>().0 {
+            for lane in 0..W {
+                self.numerator[lane] += u32::from(gap[lane] > numerator[lane]);
+                self.weight[lane] += u32::from(gap[lane] > weight[lane]);
+            }
+        }
+    }
+}
+
+/// Adds rounded weights to the mass by difference; the last `W` values of `mass` belong to the first key.
+#[inline(always)]
+fn add_mass<const W: usize>(
+    rounding: &WeightRounding,
+    weights: &[f32],
+    share: &[f32; W],
+    mass: &mut [f32],
+) {
+    macro_rules! add {
+        ($weight:expr) => {{
+            let weight = $weight;
+            let rows = weights.as_chunks::<W>().0;
+            for (index, terms) in rows.iter().enumerate() {
+                let mass: &mut [f32; W] = mass[rows.len() - 1 - index..]
+                    .first_chunk_mut()
+                    .expect("one value a lane");
+                for lane in 0..W {
+                    mass[lane] += weight(terms[lane], share[lane]);
+                }
+            }
+        }};
+    }
+    use crate::evidence::table::Rounding;
+    // One loop a rounding, so that nothing is decided per pair.
+    match rounding.plain_quotient() {
+        Some(Rounding::Keep) => add!(|numerator: f32, share: f32| numerator * share),
+        Some(Rounding::Bf16) => {
+            add!(|numerator: f32, share: f32| Rounding::Bf16.apply(numerator * share))
+        }
+        Some(Rounding::F16) => {
+            add!(|numerator: f32, share: f32| Rounding::F16.apply(numerator * share))
+        }
+        None => add!(|numerator: f32, share: f32| if share > 0.0 {
+            rounding.weight(numerator, share)
+        } else {
+            0.0
+        }),
+    }
+}
