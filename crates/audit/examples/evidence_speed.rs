@@ -1,5 +1,5 @@
 //! Cost of evidence as a ratio to attention without an observer:
-//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...]`.
+//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...] [PLAN,PLAN...]`, the plans instead of those of the list.
 //!
 //! One thread, 16 heads of width 64 with the slopes of BLOOM-560m, random queries and keys (scores with a deviation of 2 nats):
 //! attention alone, with an observer that looks at nothing, and with the collector under several lists of plans. CPU time, medians
@@ -51,20 +51,34 @@ const PLANS: [&[&str]; 6] = [
     &["ieee", "ftz", "hf-sdpa", "flash-attn2:f16"],
     &["ieee", "ftz", "hf-eager", "llama-cpp-cpu"],
     &["ieee", "ftz", "hf-eager:f16", "hf-eager:bf16"],
-    &["flash-attn2:bf16", "vllm-triton", "hf-sdpa", "flex-attention"],
+    &[
+        "flash-attn2:bf16",
+        "vllm-triton",
+        "hf-sdpa",
+        "flex-attention",
+    ],
 ];
 
 fn main() {
-    let lengths: Vec<usize> = std::env::args()
-        .skip(1)
-        .filter_map(|arg| arg.parse().ok())
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let lengths: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let chosen: Vec<Vec<&str>> = args
+        .iter()
+        .filter(|arg| arg.parse::<usize>().is_err())
+        .map(|arg| arg.split(',').collect())
         .collect();
-    for &n in if lengths.is_empty() { &[2048, 8192][..] } else { &lengths } {
-        measure(n);
+    let listed = || PLANS.iter().map(|specs| specs.to_vec()).collect();
+    let plans = if chosen.is_empty() { listed() } else { chosen };
+    for &n in if lengths.is_empty() {
+        &[2048, 8192][..]
+    } else {
+        &lengths
+    } {
+        measure(n, &plans);
     }
 }
 
-fn measure(n: usize) {
+fn measure(n: usize, specs_of: &[Vec<&str>]) {
     let slopes = SlopeSchedule::Press
         .slopes(16)
         .expect("16 heads have slopes");
@@ -110,7 +124,7 @@ fn measure(n: usize) {
             cpu_seconds() - start
         })
     };
-    let plans: Vec<Vec<PrecisionPlan>> = PLANS
+    let plans: Vec<Vec<PrecisionPlan>> = specs_of
         .iter()
         .map(|specs| {
             let parse = |spec: &&str| PrecisionPlan::parse(spec, Family::Bloom);
@@ -144,7 +158,7 @@ fn measure(n: usize) {
         times[0] * 1e9 / pairs,
         times[1] / times[0]
     );
-    for ((specs, time), blind) in PLANS.iter().zip(&times[2..]).zip(blind) {
+    for ((specs, time), blind) in specs_of.iter().zip(&times[2..]).zip(blind) {
         println!("  x {:.3} under {specs:?} ({blind} blind)", time / times[0]);
     }
 }

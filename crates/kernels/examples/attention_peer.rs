@@ -1,6 +1,7 @@
-//! Our side of `benches/peers`: answers lines `forward TOKENS`, `backward TOKENS` on standard input with milliseconds.
+//! Our side of `benches/peers`: answers lines `forward TOKENS`, `backward TOKENS` on standard input with milliseconds, by the wall
+//! clock and of CPU time.
 //!
-//! `attention_peer THREADS`. 16 causal heads of width 64 with press slopes, f32; `backward` is a forward and a backward pass.
+//! `attention_peer THREADS`, Linux. 16 causal heads of width 64 with press slopes, f32; `backward` is a forward and a backward pass.
 #![allow(clippy::print_stdout, reason = "the answers")]
 
 use std::io::BufRead;
@@ -39,11 +40,25 @@ fn main() {
         let Some(n) = words.next().and_then(|word| word.parse().ok()) else {
             continue;
         };
-        println!("{:.4}", pool.install(|| run(n, backward)));
+        let (wall, cpu) = pool.install(|| run(n, backward));
+        println!("{wall:.4} {cpu:.4}");
     }
 }
 
-fn run(n: usize, backward: bool) -> f64 {
+/// CPU seconds of every thread of this process so far.
+fn cpu_seconds() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+    tasks
+        .filter_map(|task| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            stat.split_whitespace().next()?.parse::<f64>().ok()
+        })
+        .sum::<f64>()
+        / 1e9
+}
+
+/// Wall and CPU milliseconds.
+fn run(n: usize, backward: bool) -> (f64, f64) {
     let len = n * HEADS * WIDTH;
     let (qkv, d_out) = (numbers(3 * len, 1), numbers(len, 2));
     let bias: Vec<f32> = (0..HEADS * n)
@@ -76,7 +91,7 @@ fn run(n: usize, backward: bool) -> f64 {
     let (mut out, mut lse) = (vec![0.0; len], vec![0.0; n * HEADS]);
     let mut gradients: [Vec<f32>; 3] = std::array::from_fn(|_| vec![0.0; len]);
     let options = AttentionOptions::default();
-    let start = Instant::now();
+    let (start, used) = (Instant::now(), cpu_seconds());
     attention_with(&input, &options, &mut out, &mut lse, None);
     if backward {
         let [dq, dk, dv] = &mut gradients;
@@ -88,5 +103,6 @@ fn run(n: usize, backward: bool) -> f64 {
         };
         attention_backward_with(&input, &options, &out, &lse, &d_out, &mut to);
     }
-    start.elapsed().as_secs_f64() * 1e3
+    let used = cpu_seconds() - used;
+    (start.elapsed().as_secs_f64() * 1e3, used * 1e3)
 }

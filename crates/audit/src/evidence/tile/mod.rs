@@ -235,6 +235,7 @@ pub(crate) fn take_tile<const W: usize>(
                 job,
                 group,
                 table,
+                own: own.lanes.as_ref().expect("looked at above"),
                 tile,
                 slack: group.slack.nats(raw_max),
                 is_own: index == 0,
@@ -273,18 +274,14 @@ fn find_blocks<const W: usize>(
         let (near, far) = if diagonal {
             let raw = tile.raw(keys.clone());
             let mut ends = [[f32::INFINITY; W], [f32::NEG_INFINITY; W]];
-            for (end, fill) in [(0, f32::INFINITY), (1, f32::NEG_INFINITY)] {
-                let entries = &mut buffers.narrow[..keys.len() * W];
-                table.entries::<f32, W>(raw, tile.first_query, &keys, entries);
-                lanes.hide(&keys, fill, entries);
-                for entry in entries.as_chunks::<W>().0 {
-                    for lane in 0..W {
-                        let x = entry[lane];
-                        let found = &mut ends[end][lane];
-                        if (end == 0 && x < *found) || (end == 1 && x > *found) {
-                            *found = x;
-                        }
-                    }
+            let entries = &mut buffers.narrow[..keys.len() * W];
+            table.entries::<f32, W>(raw, tile.first_query, &keys, entries);
+            for (key, entry) in keys.clone().zip(entries.as_chunks::<W>().0) {
+                for lane in 0..W {
+                    let (x, seen) = (entry[lane], key as i32 <= lanes.last_key[lane]);
+                    let (low, high) = (ends[0][lane], ends[1][lane]);
+                    ends[0][lane] = if seen && x < low { x } else { low };
+                    ends[1][lane] = if seen && x > high { x } else { high };
                 }
             }
             for &x in raw {
@@ -312,6 +309,12 @@ fn find_blocks<const W: usize>(
 
 fn array<const W: usize>(values: &[f32]) -> &[f32; W] {
     values.try_into().expect("one value a lane")
+}
+
+/// The first `G` values.
+#[inline(always)]
+fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
+    values.first_chunk().expect("a group of lanes")
 }
 
 /// Sampled rows go to the percentiles.

@@ -3,7 +3,7 @@
 use kernels::ScoreTile;
 use kernels::exp::exp_in_place;
 
-use super::{Lanes, PAD, TileScratch, array, flush_mass};
+use super::{Lanes, PAD, TileScratch, array, flush_mass, group};
 use crate::evidence::advantage::RECENT;
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
@@ -37,6 +37,7 @@ fn masses<const W: usize>(
     buffers: &mut TileScratch,
 ) {
     let own = &mut counts.own;
+    // Nobody's lanes have infinite gaps, and count as hidden.
     let (mut share, mut bf16, mut f32) = ([0.0_f32; W], [0.0_f32; W], [0.0_f32; W]);
     for lane in lanes.alive() {
         let ln_sum = lanes.sum[lane].ln();
@@ -54,7 +55,8 @@ fn masses<const W: usize>(
     own.below_bf16 += skipped;
     own.below_f32 += skipped;
     let mut gap_sum = [0.0_f64; W];
-    let (mut below_bf16, mut below_f32) = ([0_u32; W], [0_u32; W]);
+    let (mut below_bf16, mut below_f32) = (0, 0);
+    let mut hidden = 0;
     let mut oldest = tile.keys_end();
     for block in &buffers.blocks {
         let keys = &block.keys;
@@ -78,33 +80,19 @@ fn masses<const W: usize>(
         exp_in_place(terms);
         let nearest = PAD + tile.first_query + 1 - keys.end;
         let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
-        let mut block_sum = [0.0_f32; W];
-        let rows = gaps.as_chunks::<W>().0.iter().zip(terms.as_chunks::<W>().0);
-        for (index, (gap, term)) in rows.enumerate() {
-            let mass: &mut [f32; W] = mass[keys.len() - 1 - index..]
-                .first_chunk_mut()
-                .expect("one value a lane");
-            for lane in 0..W {
-                mass[lane] += term[lane] * share[lane];
-                let gap = if gap[lane] < GAP_MAX {
-                    gap[lane]
-                } else {
-                    GAP_MAX
-                };
-                block_sum[lane] += term[lane] * gap;
-            }
+        let sums = if W.is_multiple_of(16) {
+            add_block::<W, 16>(gaps, terms, mass, [&share, &bf16, &f32])
+        } else {
+            add_block::<W, 8>(gaps, terms, mass, [&share, &bf16, &f32])
+        };
+        for (sum, more) in gap_sum.iter_mut().zip(sums.gap) {
+            *sum += f64::from(more);
         }
-        for lane in 0..W {
-            gap_sum[lane] += f64::from(block_sum[lane]);
-        }
+        below_bf16 += sums.bf16;
+        below_f32 += sums.f32;
         if block.hidden {
-            lanes.hide(keys, f32::NEG_INFINITY, gaps);
-        }
-        for gap in gaps.as_chunks::<W>().0 {
-            for lane in 0..W {
-                below_bf16[lane] += u32::from(gap[lane] > bf16[lane]);
-                below_f32[lane] += u32::from(gap[lane] > f32[lane]);
-            }
+            // Hidden pairs have counted above: their gaps are infinite.
+            hidden += (keys.len() * W) as u64 - lanes.pairs(keys);
         }
         if keys.start == 0 {
             for lane in lanes.alive().filter(|lane| tile.first_query + lane > 0) {
@@ -115,8 +103,8 @@ fn masses<const W: usize>(
     for lane in lanes.alive() {
         own.entropy_sum += gap_sum[lane] / lanes.sum[lane];
     }
-    own.below_bf16 += below_bf16.iter().map(|&n| u64::from(n)).sum::<u64>();
-    own.below_f32 += below_f32.iter().map(|&n| u64::from(n)).sum::<u64>();
+    own.below_bf16 += below_bf16 - hidden;
+    own.below_f32 += below_f32 - hidden;
     let differences = (tile.first_query + W).saturating_sub(oldest);
     let length = job.offsets.length();
     flush_mass(
@@ -125,6 +113,58 @@ fn masses<const W: usize>(
         length,
         differences.min(length),
     );
+}
+
+/// What a block adds: to the sum of weight times gap of each lane, and pairs below an ulp.
+struct BlockSums<const W: usize> {
+    gap: [f32; W],
+    bf16: u64,
+    f32: u64,
+}
+
+/// Adds the weights `terms` times the lanes' shares to the mass by difference, and sums up. `G` lanes at a time over all keys, so
+/// that their sums stay in registers.
+#[inline(always)]
+fn add_block<const W: usize, const G: usize>(
+    gaps: &[f32],
+    terms: &[f32],
+    mass: &mut [f32],
+    [share, bf16, f32]: [&[f32; W]; 3],
+) -> BlockSums<W> {
+    let mut sums = BlockSums {
+        gap: [0.0; W],
+        bf16: 0,
+        f32: 0,
+    };
+    let keys = gaps.len() / W;
+    for from in (0..W).step_by(G) {
+        let part = |lanes: &[f32; W]| -> [f32; G] { *group(&lanes[from..]) };
+        let (share, bf16, f32) = (part(share), part(bf16), part(f32));
+        let mut sum = [0.0_f32; G];
+        let (mut below_bf16, mut below_f32) = ([0_u32; G], [0_u32; G]);
+        for key in 0..keys {
+            let gap: &[f32; G] = group(&gaps[key * W + from..]);
+            let term: &[f32; G] = group(&terms[key * W + from..]);
+            let mass: &mut [f32; G] = mass[keys - 1 - key + from..]
+                .first_chunk_mut()
+                .expect("one value a lane");
+            for lane in 0..G {
+                mass[lane] += term[lane] * share[lane];
+                below_bf16[lane] += u32::from(gap[lane] > bf16[lane]);
+                below_f32[lane] += u32::from(gap[lane] > f32[lane]);
+                let gap = if gap[lane] < GAP_MAX {
+                    gap[lane]
+                } else {
+                    GAP_MAX
+                };
+                sum[lane] += term[lane] * gap;
+            }
+        }
+        sums.gap[from..from + G].copy_from_slice(&sum);
+        sums.bf16 += below_bf16.iter().map(|&n| u64::from(n)).sum::<u64>();
+        sums.f32 += below_f32.iter().map(|&n| u64::from(n)).sum::<u64>();
+    }
+    sums
 }
 
 /// Largest raw scores of the pairs whose weight is not exactly zero.

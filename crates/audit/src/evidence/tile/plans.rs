@@ -5,7 +5,7 @@ use std::ops::Range;
 use kernels::ScoreTile;
 use numerics::{Format, MaxReference};
 
-use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass};
+use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
 use crate::evidence::lanes::LaneTable;
@@ -22,6 +22,8 @@ pub(super) struct Taker<'a> {
     pub(super) job: &'a Job,
     pub(super) group: &'a Group,
     pub(super) table: &'a LaneTable,
+    /// The table of the forward pass.
+    pub(super) own: &'a LaneTable,
     pub(super) tile: &'a ScoreTile<'a>,
     /// Bound on the difference between a gap of this group and of the forward pass, nats.
     pub(super) slack: f64,
@@ -162,6 +164,24 @@ impl Taker<'_> {
         gaps
     }
 
+    /// [`Taker::gaps`] of the forward pass itself.
+    #[inline(always)]
+    fn own_gaps<'b, const W: usize>(
+        &self,
+        block: &Block,
+        lanes: &Lanes<W>,
+        buffers: &'b mut TileScratch,
+    ) -> &'b mut [f32] {
+        let gaps = &mut buffers.narrow[..block.keys.len() * W];
+        let raw = self.tile.raw(block.keys.clone());
+        self.own
+            .gaps::<f32, W>(raw, self.tile.first_query, &block.keys, &lanes.max, gaps);
+        if block.hidden {
+            lanes.hide(&block.keys, f32::NEG_INFINITY, gaps);
+        }
+        gaps
+    }
+
     /// Whether a block adds to the sums of this group.
     fn is_live(&self, block: &Block) -> bool {
         f64::from(block.near) - self.slack <= UNSUMMED_NATS
@@ -289,12 +309,7 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        if max.is_none() {
-            // Groups that share the sums have finite biases, so no lane is dropped.
-            *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
-        }
-        let max = max.as_ref().expect("just set");
-        let mut thresholds = [[T::ZERO; W]; 5];
+        let mut thresholds = [[0.0_f64; W]; 5];
         for lane in lanes.alive() {
             let t = rules.thresholds(lanes.sum[lane], error);
             for (to, from) in
@@ -302,30 +317,45 @@ impl Taker<'_> {
                     .iter_mut()
                     .zip([t.own, t.below, t.above, t.numerator, t.weight])
             {
-                to[lane] = T::floor(from);
+                to[lane] = from;
             }
         }
-        let mut found = Found::<W>::default();
+        let exact = thresholds.map(|lanes| lanes.map(T::floor));
+        let guess = Guess::new(&thresholds, self.slack + ROOM_NATS, by_own_rule);
+        let mut found = Found::default();
         let mut oldest = self.tile.keys_end();
         for index in straddling {
             let block = buffers.blocks[index].clone();
             oldest = oldest.min(block.keys.start);
             let mut by_difference = std::mem::take(&mut buffers.blind);
-            let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
-            if by_own_rule {
-                let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
-                let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
-                found.count_all::<T>(gaps, &thresholds, counters);
-            } else {
-                found.count_named::<T>(gaps, &thresholds);
+            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
+            let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
+            // Gaps of 64 bits take four times the work: only where those of the forward pass do not decide.
+            let decided = self.table.is_wide() && {
+                let gaps = self.own_gaps::<W>(&block, lanes, buffers);
+                guess.count(gaps, counters, &mut found)
+            };
+            if !decided {
+                if max.is_none() {
+                    // Groups that share the sums have finite biases, so no lane is dropped.
+                    *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
+                }
+                let max = max.as_ref().expect("just set");
+                let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
+                if by_own_rule {
+                    found.count_all::<T, W>(gaps, &exact, counters);
+                } else {
+                    found.count_named::<T, W>(gaps, &exact);
+                }
             }
             buffers.blind = by_difference;
         }
         let counts = &mut self.counts.plans[plan];
-        counts.numerator += total(&found.numerator);
-        counts.weight += total(&found.weight);
-        counts.blind += total(&found.own);
-        counts.undecided += total(&found.below) - total(&found.above);
+        let [own, below, above, numerator, weight] = found.0;
+        counts.numerator += numerator;
+        counts.weight += weight;
+        counts.blind += own;
+        counts.undecided += below - above;
         if by_own_rule {
             self.flush_blind::<W>(plan, oldest, buffers);
         }
@@ -373,10 +403,6 @@ impl Taker<'_> {
     }
 }
 
-fn total(counts: &[u32]) -> u64 {
-    counts.iter().map(|&count| u64::from(count)).sum()
-}
-
 /// Ascending ranges of keys, neighbours joined.
 #[derive(Default)]
 pub(super) struct Ranges(pub(super) Vec<Range<usize>>);
@@ -391,61 +417,133 @@ impl Ranges {
     }
 }
 
-/// Pairs of each lane above its thresholds.
-struct Found<const W: usize> {
-    own: [u32; W],
-    below: [u32; W],
-    above: [u32; W],
-    numerator: [u32; W],
-    weight: [u32; W],
+/// Pairs above the thresholds of their rows: by the plan's own rule, from where they are undecided and to where, of the numerator,
+/// of the weight.
+#[derive(Default)]
+struct Found([u64; 5]);
+
+/// Counts the gaps above `N` thresholds a lane; those above the first also by difference, if `counters` are given. `G` lanes at a
+/// time over all keys, so that their counts stay in registers.
+#[inline(always)]
+fn count_above<T: Carrier, const W: usize, const G: usize, const N: usize>(
+    gaps: &[T],
+    thresholds: &[[T; W]; N],
+    mut counters: Option<&mut [u32]>,
+) -> [u64; N] {
+    let mut counts = [0; N];
+    let keys = gaps.len() / W;
+    for from in (0..W).step_by(G) {
+        let thresholds: [[T; G]; N] = std::array::from_fn(|i| *group(&thresholds[i][from..]));
+        let mut found = [[0_u32; G]; N];
+        for key in 0..keys {
+            let gap: &[T; G] = group(&gaps[key * W + from..]);
+            for i in 0..N {
+                for lane in 0..G {
+                    found[i][lane] += u32::from(gap[lane] > thresholds[i][lane]);
+                }
+            }
+            if let Some(counters) = &mut counters {
+                let counters: &mut [u32; G] = counters[keys - 1 - key + from..]
+                    .first_chunk_mut()
+                    .expect("one counter a lane");
+                for lane in 0..G {
+                    counters[lane] += u32::from(gap[lane] > thresholds[0][lane]);
+                }
+            }
+        }
+        for (count, found) in counts.iter_mut().zip(&found) {
+            *count += found.iter().map(|&n| u64::from(n)).sum::<u64>();
+        }
+    }
+    counts
 }
 
-impl<const W: usize> Default for Found<W> {
-    fn default() -> Self {
-        let none = [0; W];
-        Self {
-            own: none,
-            below: none,
-            above: none,
-            numerator: none,
-            weight: none,
-        }
+/// [`count_above`] in groups of the widest vector that a tile of `W` lanes is made of.
+#[inline(always)]
+fn count_lanes<T: Carrier, const W: usize, const N: usize>(
+    gaps: &[T],
+    thresholds: &[[T; W]; N],
+    counters: Option<&mut [u32]>,
+) -> [u64; N] {
+    if W.is_multiple_of(16) {
+        count_above::<T, W, 16, N>(gaps, thresholds, counters)
+    } else {
+        count_above::<T, W, 8, N>(gaps, thresholds, counters)
     }
 }
 
-impl<const W: usize> Found<W> {
+impl Found {
     #[inline(always)]
-    fn count_all<T: Carrier>(
+    fn count_all<T: Carrier, const W: usize>(
         &mut self,
         gaps: &[T],
-        [own, below, above, numerator, weight]: &[[T; W]; 5],
+        thresholds: &[[T; W]; 5],
         counters: &mut [u32],
     ) {
-        let gaps = gaps.as_chunks::<W>().0;
-        for (index, gap) in gaps.iter().enumerate() {
-            let counters: &mut [u32; W] = counters[gaps.len() - 1 - index..]
-                .first_chunk_mut()
-                .expect("one counter a lane");
-            for lane in 0..W {
-                let blind = u32::from(gap[lane] > own[lane]);
-                counters[lane] += blind;
-                self.own[lane] += blind;
-                self.below[lane] += u32::from(gap[lane] > below[lane]);
-                self.above[lane] += u32::from(gap[lane] > above[lane]);
-                self.numerator[lane] += u32::from(gap[lane] > numerator[lane]);
-                self.weight[lane] += u32::from(gap[lane] > weight[lane]);
-            }
+        let counts = count_lanes(gaps, thresholds, Some(counters));
+        for (count, more) in self.0.iter_mut().zip(counts) {
+            *count += more;
         }
     }
 
     #[inline(always)]
-    fn count_named<T: Carrier>(&mut self, gaps: &[T], [_, _, _, numerator, weight]: &[[T; W]; 5]) {
-        for gap in gaps.as_chunks::<W>().0 {
-            for lane in 0..W {
-                self.numerator[lane] += u32::from(gap[lane] > numerator[lane]);
-                self.weight[lane] += u32::from(gap[lane] > weight[lane]);
-            }
+    fn count_named<T: Carrier, const W: usize>(
+        &mut self,
+        gaps: &[T],
+        &[_, _, _, numerator, weight]: &[[T; W]; 5],
+    ) {
+        let counts = count_lanes(gaps, &[numerator, weight], None);
+        self.0[3] += counts[0];
+        self.0[4] += counts[1];
+    }
+}
+
+/// Thresholds for gaps of the forward pass: certainly not above, and certainly above, those of the plan.
+struct Guess<const W: usize> {
+    /// By the plan's own rule, of the numerator, of the weight.
+    low: [[f32; W]; 3],
+    high: [[f32; W]; 3],
+}
+
+impl<const W: usize> Guess<W> {
+    #[inline(always)]
+    fn new(
+        [own, below, above, numerator, weight]: &[[f64; W]; 5],
+        slack: f64,
+        by_own_rule: bool,
+    ) -> Self {
+        let low = |lanes: &[f64; W]| lanes.map(|gap| ((gap - slack) as f32).next_down());
+        let high = |lanes: &[f64; W]| lanes.map(|gap| ((gap + slack) as f32).next_up());
+        // A plan with another rule of its own counts nothing by this one.
+        let never = [f32::INFINITY; W];
+        let (own_low, own_high) = if by_own_rule {
+            let least = std::array::from_fn(|lane| own[lane].min(below[lane]));
+            (low(&least), high(above))
+        } else {
+            (never, never)
+        };
+        Self {
+            low: [own_low, low(numerator), low(weight)],
+            high: [own_high, high(numerator), high(weight)],
         }
+    }
+
+    /// Counts a block if no gap lies between the thresholds; says whether it did.
+    #[inline(always)]
+    fn count(&self, gaps: &[f32], counters: &mut [u32], found: &mut Found) -> bool {
+        let low = count_lanes::<f32, W, 3>(gaps, &self.low, None);
+        // Cheap to look ahead, dear to take back: by difference only once it is decided.
+        if low != count_lanes::<f32, W, 3>(gaps, &self.high, None) {
+            return false;
+        }
+        let [own, _, _] = self.high;
+        if low[0] > 0 {
+            count_lanes::<f32, W, 1>(gaps, &[own], Some(counters));
+        }
+        found.0[0] += low[0];
+        found.0[3] += low[1];
+        found.0[4] += low[2];
+        true
     }
 }
 
