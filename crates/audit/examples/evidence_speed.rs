@@ -1,7 +1,9 @@
-//! Cost of evidence in nanoseconds a pair: `cargo run --release -p snellen-audit --example evidence_speed [TOKENS]`.
+//! Cost of evidence as a ratio to attention without an observer:
+//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...] [PLAN,PLAN...]`, the plans instead of those of the list.
 //!
-//! One thread, the 16 slopes of BLOOM-560m, random queries and keys (scores with a deviation of 2 nats): attention alone,
-//! attention with an observer that looks at nothing, and with the collector under a growing list of plans.
+//! One thread, 16 heads of width 64 with the slopes of BLOOM-560m, random queries and keys (scores with a deviation of 2 nats):
+//! attention alone, with an observer that looks at nothing, and with the collector under several lists of plans. CPU time, medians
+//! of runs that alternate.
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
 use kernels::{
@@ -31,24 +33,52 @@ impl HeadSink for Idle {
     fn rows(&mut self, _rows: &ScoreRows<'_>) {}
 }
 
-/// CPU time of this process, so that other work on the machine does not count. Linux only; hundredths of a second.
+/// CPU time of this thread, so that other work on the machine does not count. Linux only.
 fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("procfs");
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = |n: usize| {
-        after_name
-            .split_whitespace()
-            .nth(n)
-            .and_then(|ticks| ticks.parse::<f64>().ok())
-    };
-    (field(11).unwrap_or(f64::NAN) + field(12).unwrap_or(f64::NAN)) / 100.0
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("procfs");
+    let nanoseconds = stat.split_whitespace().next().map(str::parse::<f64>);
+    nanoseconds.and_then(Result::ok).unwrap_or(f64::NAN) / 1e9
 }
 
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+const PLANS: [&[&str]; 6] = [
+    &[],
+    &["ieee"],
+    &["ieee", "ftz", "hf-sdpa", "flash-attn2:f16"],
+    &["ieee", "ftz", "hf-eager", "llama-cpp-cpu"],
+    &["ieee", "ftz", "hf-eager:f16", "hf-eager:bf16"],
+    &[
+        "flash-attn2:bf16",
+        "vllm-triton",
+        "hf-sdpa",
+        "flex-attention",
+    ],
+];
+
 fn main() {
-    let n: usize = std::env::args()
-        .nth(1)
-        .and_then(|arg| arg.parse().ok())
-        .unwrap_or(4096);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let lengths: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let chosen: Vec<Vec<&str>> = args
+        .iter()
+        .filter(|arg| arg.parse::<usize>().is_err())
+        .map(|arg| arg.split(',').collect())
+        .collect();
+    let listed = || PLANS.iter().map(|specs| specs.to_vec()).collect();
+    let plans = if chosen.is_empty() { listed() } else { chosen };
+    for &n in if lengths.is_empty() {
+        &[2048, 8192][..]
+    } else {
+        &lengths
+    } {
+        measure(n, &plans);
+    }
+}
+
+fn measure(n: usize, specs_of: &[Vec<&str>]) {
     let slopes = SlopeSchedule::Press
         .slopes(16)
         .expect("16 heads have slopes");
@@ -88,48 +118,47 @@ fn main() {
         .build()
         .expect("one thread");
     let mut time = |observer: Option<&dyn AttentionObserver>| {
-        let start = cpu_seconds();
-        pool.install(|| attention(&input, &mut out, &mut lse, observer));
-        (cpu_seconds() - start) * 1e9 / pairs
+        pool.install(|| {
+            let start = cpu_seconds();
+            attention(&input, &mut out, &mut lse, observer);
+            cpu_seconds() - start
+        })
     };
-    let (alone, idle) = (time(None), time(Some(&Idle)));
+    let plans: Vec<Vec<PrecisionPlan>> = specs_of
+        .iter()
+        .map(|specs| {
+            let parse = |spec: &&str| PrecisionPlan::parse(spec, Family::Bloom);
+            specs.iter().map(parse).collect::<Result<_, _>>()
+        })
+        .collect::<Result<_, _>>()
+        .expect("known plans");
+    let mut times = vec![Vec::new(); 2 + plans.len()];
+    let mut blind = vec![0; plans.len()];
+    for _ in 0..7 {
+        times[0].push(time(None));
+        times[1].push(time(Some(&Idle)));
+        for (index, plans) in plans.iter().enumerate() {
+            let options = EvidenceOptions {
+                length: n,
+                ..EvidenceOptions::default()
+            };
+            let collector = EvidenceCollector::new(&spec, plans.clone(), options);
+            let observer = collector.layer(0).expect("every layer is observed");
+            times[2 + index].push(time(Some(&*observer)));
+            collector.layer_done(0);
+            let heads = collector.finish().heads;
+            let plans = heads.iter().flat_map(|head| &head.plans);
+            blind[index] = plans.map(|plan| plan.blind_pairs).sum::<u64>();
+        }
+    }
+    let times: Vec<f64> = times.into_iter().map(median).collect();
     println!(
-        "{n} tokens, {heads} heads, ns a pair: attention {alone:.2}, with an idle observer {idle:.2}"
+        "{n} tokens, {heads} heads: attention {:.1} CPU ms ({:.2} ns a pair), idle observer of rows x {:.3}",
+        times[0] * 1e3,
+        times[0] * 1e9 / pairs,
+        times[1] / times[0]
     );
-    for specs in [
-        &[][..],
-        &["ieee"],
-        &["f64", "ieee", "ftz", "hf-eager"],
-        &["ieee", "hf-eager", "foundry-torch", "vllm-paged"],
-        &["ieee", "hf-eager:bf16", "hf-eager:f16", "llama-cpp-cpu"],
-        &[
-            "flash-attn2:bf16",
-            "vllm-triton",
-            "hf-sdpa",
-            "flex-attention",
-        ],
-    ] {
-        let plans: Vec<_> = specs
-            .iter()
-            .map(|spec| PrecisionPlan::parse(spec, Family::Bloom).expect("a known plan"))
-            .collect();
-        let options = EvidenceOptions {
-            length: n,
-            ..EvidenceOptions::default()
-        };
-        let collector = EvidenceCollector::new(&spec, plans, options);
-        let observed = time(Some(&*collector.layer(0).expect("every layer is observed")));
-        collector.layer_done(0);
-        let blind: u64 = collector
-            .finish()
-            .heads
-            .iter()
-            .flat_map(|head| &head.plans)
-            .map(|plan| plan.blind_pairs)
-            .sum();
-        println!(
-            "  evidence {:.2} under {specs:?} ({blind} blind)",
-            observed - idle
-        );
+    for ((specs, time), blind) in specs_of.iter().zip(&times[2..]).zip(blind) {
+        println!("  x {:.3} under {specs:?} ({blind} blind)", time / times[0]);
     }
 }

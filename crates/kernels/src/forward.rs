@@ -10,12 +10,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rayon::prelude::*;
 
 use crate::bias::BiasTables;
+use crate::exp::ZERO_AT;
 use crate::input::{AttentionInput, AttentionShape};
 use crate::lanes::{Isa, Lanes, dispatch};
-use crate::observer::{AttentionObserver, ScoreRows};
+use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
 use crate::pack::{HeadKeys, Packs, rows_of};
+use crate::score_tile::ScoreTile;
 use crate::skip::{AttentionStats, Bounds};
-use crate::tile::{Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, tile};
+use crate::tile::{
+    Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, TileStore, Watch, tile,
+};
 
 /// Query rows of one task when nobody watches: enough tiles to share the bias table and the working memory.
 const TASK_ROWS: usize = 8 * TILE_MAX;
@@ -105,12 +109,19 @@ pub(crate) fn attention_on(
         TASK_ROWS
     };
     let tasks_per_head = s.n_queries.div_ceil(rows_per_task).max(1);
-    let skip = options.skip && skip_pays(&s) && observer.is_none_or(|o| !o.needs_all_scores());
+    // Tiles are handed out as they are computed, which is where nothing is hidden but by the causal rule.
+    let tiles = s.causal
+        && s.soft_cap.is_none()
+        && input.key_valid.is_none()
+        && observer.is_some_and(|o| o.takes_tiles());
+    let skip =
+        options.skip && skip_pays(&s) && observer.is_none_or(|o| tiles || !o.needs_all_scores());
     let call = Call {
         isa,
         input,
         packs: Packs::new(isa, input, tasks_per_head, skip),
         skip,
+        tiles,
         out: Out {
             out: out.as_mut_ptr(),
             lse: lse.as_mut_ptr(),
@@ -121,7 +132,14 @@ pub(crate) fn attention_on(
     let workspace = || Workspace {
         scratch: Scratch::new(s.head_width),
         bias: BiasTables::default(),
-        strip: observer.map(|_| Buffer::new(TILE_MAX * stride)),
+        watching: Watching {
+            scores: Buffer::new(if observer.is_some() {
+                TILE_MAX * stride
+            } else {
+                0
+            }),
+            ends: Buffer::new(if tiles { ends_len(s.n_keys) } else { 0 }),
+        },
     };
     each_task(s.n_heads * tasks_per_head, workspace, |work, task| {
         // Long rows first, so that the last tasks are short ones.
@@ -178,7 +196,13 @@ pub fn attention_workspace_bytes(shape: &AttentionShape, threads: usize, observe
         0
     };
     // A thread that waits for a packed head may hold on to the one before.
-    threads * (2 * packed + bias + scratch + strip) * size_of::<f32>()
+    let ends = if observed { ends_len(keys) } else { 0 };
+    threads * (2 * packed + bias + scratch + strip + ends) * size_of::<f32>()
+}
+
+/// Elements of the extremes of a tile's blocks.
+fn ends_len(n_keys: usize) -> usize {
+    n_keys.div_ceil(KEY_BLOCK) * 4 * TILE_MAX
 }
 
 /// Elements from one row of the strip to the next. The extra 16 keeps rows of a power-of-two length off the same cache set.
@@ -201,8 +225,15 @@ unsafe impl Sync for Out {}
 struct Workspace {
     scratch: Scratch,
     bias: BiasTables,
-    /// Raw scores of a tile, for an observer.
-    strip: Option<Buffer>,
+    watching: Watching,
+}
+
+/// What an observer is shown of a tile; empty without one.
+struct Watching {
+    /// Raw scores.
+    scores: Buffer,
+    /// Extremes of the blocks, for an observer that takes tiles.
+    ends: Buffer,
 }
 
 struct Call<'a> {
@@ -210,6 +241,8 @@ struct Call<'a> {
     input: &'a AttentionInput<'a>,
     packs: Packs,
     skip: bool,
+    /// The observer is handed tiles, not rows.
+    tiles: bool,
     out: Out,
 }
 
@@ -228,13 +261,11 @@ impl Call<'_> {
         let packed = self.packs.take(input, kv_head);
         let bias = input.bias.head(head, s.n_heads);
         work.bias.fill(&s, bias, first, end, self.skip);
+        let (scratch, watching) = (&mut work.scratch, &mut work.watching);
         // What an observer was not shown has to be the oldest part of a row.
         let task = head_task(input, head, &packed, &work.bias, observer.is_none());
         let mut stats = AttentionStats::default();
-        let stride = strip_stride(s.n_keys);
-        let mut watch = observer
-            .zip(work.strip.as_mut())
-            .map(|(o, buffer)| (o, o.begin(head), buffer));
+        let mut sink = observer.map(|o| o.begin(head));
         let row = s.n_heads * s.head_width;
         let step = tile_rows(self.isa);
         for at in (first..end).step_by(step) {
@@ -247,39 +278,109 @@ impl Call<'_> {
                     out_stride: row,
                     lse: self.out.lse.add(head * s.n_queries + at),
                     max: [0.0; TILE_MAX],
+                    sum: [0.0; TILE_MAX],
+                    lanes: 0,
                     stats: AttentionStats::default(),
                     from_key: 0,
                 }
             };
-            let strip = watch.as_mut().map(|(_, _, buffer)| Strip {
-                ptr: buffer.as_mut_ptr(),
-                stride,
-            });
-            run_tile(self.isa, &task, at, rows, &mut work.scratch, strip, &mut to);
-            stats += to.stats;
-            if let Some((_, sink, buffer)) = &mut watch {
-                // SAFETY: just written by this task, which is the only one to touch it.
-                let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
-                let (raw, max) = (&buffer.as_slice()[..rows * stride], &to.max[..rows]);
-                sink.rows(&ScoreRows::of_tile(
-                    &s,
-                    head,
-                    at,
-                    stride,
-                    raw,
-                    max,
-                    lse,
-                    input.key_valid,
-                    bias,
-                    to.from_key,
-                ));
+            match &mut sink {
+                None => run_tile(self.isa, &task, at, rows, scratch, Watch::Nobody, &mut to),
+                Some(sink) => {
+                    self.watched(
+                        &task,
+                        head,
+                        at,
+                        rows,
+                        scratch,
+                        watching,
+                        &mut **sink,
+                        &mut to,
+                    );
+                }
             }
+            stats += to.stats;
         }
-        if let Some((observer, sink, _)) = watch {
+        if let Some((observer, sink)) = observer.zip(sink) {
             observer.finish(head, sink);
         }
         self.packs.release(kv_head, packed);
         stats
+    }
+
+    /// One tile, and what its observer is shown of it.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the arguments of the kernel and of the observer"
+    )]
+    fn watched(
+        &self,
+        task: &HeadTask<'_>,
+        head: usize,
+        at: usize,
+        rows: usize,
+        scratch: &mut Scratch,
+        watching: &mut Watching,
+        sink: &mut dyn HeadSink,
+        to: &mut TileOut,
+    ) {
+        let (input, s) = (self.input, self.input.shape);
+        let bias = input.bias.head(head, s.n_heads);
+        let (scores, ends) = (watching.scores.as_mut_ptr(), watching.ends.as_mut_ptr());
+        if !self.tiles {
+            let stride = strip_stride(s.n_keys);
+            let strip = Strip {
+                ptr: scores,
+                stride,
+            };
+            run_tile(self.isa, task, at, rows, scratch, Watch::Rows(strip), to);
+            // SAFETY: just written by this task, which is the only one to touch it.
+            let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
+            let raw = &watching.scores.as_slice()[..rows * stride];
+            let (max, sum) = (&to.max[..rows], &to.sum[..rows]);
+            let view = ScoreRows::of_tile(
+                &s,
+                head,
+                at,
+                stride,
+                raw,
+                max,
+                sum,
+                lse,
+                input.key_valid,
+                bias,
+                to.from_key,
+            );
+            return sink.rows(&view);
+        }
+        let first_query = s.query_offset + at;
+        let spare = sink.spare_scores(first_query..first_query + rows);
+        let task = HeadTask {
+            bounds: task.bounds.zip(spare).map(|(bounds, spare)| Bounds {
+                cut: ZERO_AT.min(-spare.gap),
+                raw_max: spare.raw_max,
+                ..bounds
+            }),
+            ..*task
+        };
+        let store = TileStore { raw: scores, ends };
+        run_tile(self.isa, &task, at, rows, scratch, Watch::Tiles(store), to);
+        // SAFETY: as above.
+        let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
+        sink.tile(&ScoreTile {
+            head,
+            first_query,
+            n_rows: rows,
+            n_keys: s.n_keys,
+            lanes: to.lanes,
+            raw: watching.scores.as_slice(),
+            ends: watching.ends.as_slice(),
+            row_max: &to.max[..rows],
+            row_sum: &to.sum[..rows],
+            row_lse: lse,
+            proven_zero_before: to.from_key,
+            bias,
+        });
     }
 }
 
@@ -310,6 +411,8 @@ pub(crate) fn head_task<'a>(
             norms,
             bias: tables.bounds(bias),
             holes,
+            cut: ZERO_AT,
+            raw_max: f32::MAX,
         }),
     }
 }
@@ -332,14 +435,14 @@ fn run_tile(
     first_row: usize,
     rows: usize,
     scratch: &mut Scratch,
-    strip: Option<Strip>,
+    watch: Watch,
     to: &mut TileOut,
 ) {
     dispatch!(
         isa,
         sized_tile,
-        (task: &HeadTask<'_>, at: usize, n: usize, scratch: &mut Scratch, strip: Option<Strip>, to: &mut TileOut)
-            = (task, first_row, rows, scratch, strip, to)
+        (task: &HeadTask<'_>, at: usize, n: usize, scratch: &mut Scratch, watch: Watch, to: &mut TileOut)
+            = (task, first_row, rows, scratch, watch, to)
     );
 }
 
@@ -353,16 +456,16 @@ fn sized_tile<S: Lanes>(
     first_row: usize,
     rows: usize,
     scratch: &mut Scratch,
-    strip: Option<Strip>,
+    watch: Watch,
     to: &mut TileOut,
 ) {
-    // SAFETY: `Call::run` gives valid rows, a strip of `TILE_MAX` rows, and `to` for `rows` rows of this task alone.
+    // SAFETY: `Call::run` gives valid rows, a strip or store of `TILE_MAX` rows, and `to` for `rows` rows of this task alone.
     unsafe {
         match (S::WIDTH == 16, rows <= S::WIDTH) {
-            (true, false) => tile::<S, 8, 3>(s, task, first_row, rows, scratch, strip, to),
-            (true, true) => tile::<S, 8, 1>(s, task, first_row, rows, scratch, strip, to),
-            (false, false) => tile::<S, 4, 2>(s, task, first_row, rows, scratch, strip, to),
-            (false, true) => tile::<S, 8, 1>(s, task, first_row, rows, scratch, strip, to),
+            (true, false) => tile::<S, 8, 3>(s, task, first_row, rows, scratch, watch, to),
+            (true, true) => tile::<S, 8, 1>(s, task, first_row, rows, scratch, watch, to),
+            (false, false) => tile::<S, 4, 2>(s, task, first_row, rows, scratch, watch, to),
+            (false, true) => tile::<S, 8, 1>(s, task, first_row, rows, scratch, watch, to),
         }
     }
 }

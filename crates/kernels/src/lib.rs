@@ -45,6 +45,7 @@ pub mod matrix;
 mod observer;
 mod pack;
 pub mod reference;
+mod score_tile;
 mod skip;
 mod tile;
 
@@ -53,5 +54,6 @@ pub use backward::{
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
-pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows};
+pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
+pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;

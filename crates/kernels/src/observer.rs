@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use crate::input::{AttentionShape, CapOrder, HeadBias};
+use crate::score_tile::ScoreTile;
 
 /// Watches one attention call. Heads may run on different threads at the same time, each with its own sink.
 pub trait AttentionObserver: Send + Sync + Debug {
@@ -18,12 +19,35 @@ pub trait AttentionObserver: Send + Sync + Debug {
     fn needs_all_scores(&self) -> bool {
         true
     }
+    /// Whether the sinks of this observer take whole tiles ([`HeadSink::tile`]) where the call allows it: causal, without
+    /// padding, without a soft cap. Other calls go to [`HeadSink::rows`] all the same.
+    fn takes_tiles(&self) -> bool {
+        false
+    }
+}
+
+/// Scores that a sink can do without, see [`HeadSink::spare_scores`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpareScores {
+    /// Scores provably more than this far below their row's maximum, nats. Less than 103.98 counts as 103.98.
+    pub gap: f32,
+    /// But only in blocks that provably hold no raw score larger than this in absolute value, nats.
+    pub raw_max: f32,
 }
 
 /// Receives the scores of one head, a few rows at a time, in ascending query order.
 pub trait HeadSink: Send + Any {
     /// The next rows. The slices live only for the call.
     fn rows(&mut self, rows: &ScoreRows<'_>);
+    /// The next tile of queries, of an observer that [takes tiles](AttentionObserver::takes_tiles).
+    fn tile(&mut self, _tile: &ScoreTile<'_>) {
+        unreachable!("an observer that takes tiles has sinks that do");
+    }
+    /// Which scores of the next tile (queries as key indices) need not be computed; `None`: all are needed. Asked before
+    /// every [`HeadSink::tile`].
+    fn spare_scores(&self, _queries: Range<usize>) -> Option<SpareScores> {
+        None
+    }
 }
 
 /// Scores of a few consecutive query rows of one head, with the row maxima and sums of the f32 forward pass.
@@ -44,6 +68,8 @@ pub struct ScoreRows<'a> {
     pub raw: &'a [f32],
     /// `[n_rows]`: largest score with bias, in nats; `-inf` for a row that sees nothing.
     pub row_max: &'a [f32],
+    /// `[n_rows]`: sum of `exp(score - max)` as the forward pass holds it; 0 for a row that sees nothing.
+    pub row_sum: &'a [f32],
     /// `[n_rows]`: logarithm of the sum of `exp(score)` in nats; `-inf` for a row that sees nothing.
     pub row_lse: &'a [f32],
     /// Whether later keys are hidden.
@@ -73,6 +99,7 @@ impl<'a> ScoreRows<'a> {
             keys: 0..end,
             raw: &self.raw[row * self.stride..row * self.stride + end],
             max: self.row_max[row],
+            sum: self.row_sum[row],
             lse: self.row_lse[row],
             key_valid: self.key_valid.map(|valid| &valid[..end]),
             proven_zero_before: self.proven_zero_before.min(end),
@@ -104,6 +131,7 @@ impl<'a> ScoreRows<'a> {
         stride: usize,
         raw: &'a [f32],
         row_max: &'a [f32],
+        row_sum: &'a [f32],
         row_lse: &'a [f32],
         key_valid: Option<&'a [bool]>,
         bias: HeadBias<'a>,
@@ -117,6 +145,7 @@ impl<'a> ScoreRows<'a> {
             stride,
             raw,
             row_max,
+            row_sum,
             row_lse,
             causal: shape.causal,
             key_valid,
@@ -138,6 +167,8 @@ pub struct RowView<'a> {
     pub raw: &'a [f32],
     /// Largest score with bias, in nats; `-inf` if the row sees nothing.
     pub max: f32,
+    /// Sum of `exp(score - max)` as the forward pass holds it; 0 if the row sees nothing.
+    pub sum: f32,
     /// Logarithm of the sum of `exp(score)`, in nats; `-inf` if the row sees nothing.
     pub lse: f32,
     /// One flag per key of `keys`, false for padding. `None`: all are real.

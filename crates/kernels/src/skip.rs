@@ -159,6 +159,10 @@ pub(crate) struct Bounds<'a> {
     pub(crate) bias: BiasBounds<'a>,
     /// Blocks in the middle may be left out, not only all blocks from one on.
     pub(crate) holes: bool,
+    /// Scores this far below the maximum need not be computed (negative, nats): [`crate::exp::ZERO_AT`], or less for an observer.
+    pub(crate) cut: f32,
+    /// No block is left out that may hold a larger raw score: an observer's roundings grow with it.
+    pub(crate) raw_max: f32,
 }
 
 #[cfg(test)]

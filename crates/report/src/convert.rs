@@ -118,6 +118,12 @@ impl MeasureHead {
                 blind_share: plan.blind_share(),
                 first_blind_distance: plan.first_blind_distance,
                 last_visible_distance: plan.last_visible_distance,
+                mass_by_distance: plan
+                    .mass_by_distance
+                    .iter()
+                    .map(|&mass| finite(mass).unwrap_or(0.0))
+                    .collect(),
+                total_variation: number(plan.total_variation),
             };
             (plan.plan.clone(), record)
         });

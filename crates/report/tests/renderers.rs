@@ -197,6 +197,8 @@ fn measure() -> MeasureReport {
             blind_share: Some(blind as f64 / 1000.0),
             first_blind_distance: (blind > 0).then_some(120),
             last_visible_distance: Some(200),
+            mass_by_distance: vec![0.25, 0.75],
+            total_variation: Some(0.125),
         };
         MeasureHead {
             layer: index / 4,

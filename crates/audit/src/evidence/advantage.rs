@@ -1,17 +1,22 @@
 //! How far content ever raised a distant score.
 
+use std::ops::Range;
+
 use numerics::BiasFunction;
 
 use crate::evidence::row::{Chunk, Row};
-use crate::evidence::scan::min_max;
 use crate::evidence::types::ContentAdvantage;
 
 /// Keys that count as recent: the query itself and the 19 before it (and, in encoders, the 19 after it).
-const RECENT: usize = 20;
+pub(crate) const RECENT: usize = 20;
 
-/// Rows whose pairs enter the percentiles, at least, in longer texts, evenly spaced: 512 rows of 2048 keys on average are a
-/// million pairs, of which ten thousand lie above a 99th percentile. The sampling error is below one bin.
-const SAMPLED_ROWS: usize = 512;
+/// Rows that are looked at together: the widest tile of queries, whose scores are all computed where one of its rows is sampled.
+const RUN: usize = 48;
+
+/// Runs with sampled rows in longer texts, about, evenly spaced, and the step of the sampled rows in a run. In 2048 tokens that is
+/// 36 rows of 1024 keys on average: of 37 thousand pairs 370 lie above a 99th percentile, a sampling error of about one bin.
+const SAMPLED_RUNS: usize = 6;
+const SAMPLED_STEP: usize = 8;
 
 /// Width of a histogram bin, nats.
 const RESOLUTION: f64 = 1.0 / 32.0;
@@ -61,6 +66,7 @@ impl Histogram {
 /// Accumulates [`ContentAdvantage`] over rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Advantage {
+    /// Every `stride`-th run is sampled; 1: every row.
     stride: usize,
     sampled_rows: u64,
     over_diagonal: Extreme,
@@ -105,16 +111,29 @@ impl Advantage {
 
     pub(crate) fn new(length: usize) -> Self {
         Self {
-            stride: length.div_ceil(SAMPLED_ROWS).max(1),
+            stride: (length.div_ceil(RUN) / SAMPLED_RUNS).max(1),
             sampled_rows: 0,
             over_diagonal: Extreme::new(),
             over_recent: Extreme::new(),
         }
     }
 
-    /// Takes one row.
+    /// Whether the pairs of a query enter the percentiles.
+    pub(crate) fn samples(&self, query: usize) -> bool {
+        self.stride == 1
+            || ((query / RUN) % self.stride == self.stride / 2
+                && query.is_multiple_of(SAMPLED_STEP))
+    }
+
+    /// Takes one row. `visible` holds the chunks of pairs whose f32 weight is not exactly zero, with their extremes over those;
+    /// `is_visible` says it of one key.
     #[inline(always)]
-    pub(crate) fn row(&mut self, row: &Row<'_>) {
+    pub(crate) fn row(
+        &mut self,
+        row: &Row<'_>,
+        visible: &[Chunk],
+        is_visible: impl Fn(usize) -> bool,
+    ) {
         let query = row.query;
         // A query that is padding itself has no diagonal to compare with.
         let Some(diagonal) = row
@@ -126,31 +145,41 @@ impl Advantage {
         else {
             return;
         };
-        let near = query.saturating_sub(RECENT - 1)..query + RECENT;
+        let near = recent_keys(query);
         // Largest raw score among the recent keys other than the query, and among those further away.
         let (mut recent, mut far) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
-        for chunk in row.chunks {
+        for chunk in visible {
             if chunk.end <= near.start || chunk.start >= near.end {
                 far = far.max(chunk.high);
-            } else {
-                let [before, inside, after] = split(chunk, &near);
-                far = far
-                    .max(min_max(&row.raw[before]).1)
-                    .max(min_max(&row.raw[after]).1);
-                for key in inside.filter(|&key| key != query) {
-                    recent = recent.max(row.raw[key]);
-                }
+                continue;
+            }
+            for key in chunk.keys().filter(|&key| key != query && is_visible(key)) {
+                let best = if near.contains(&key) {
+                    &mut recent
+                } else {
+                    &mut far
+                };
+                *best = best.max(row.raw[key]);
             }
         }
-        self.over_diagonal.raise(recent.max(far) - diagonal);
-        self.over_recent.raise(far - recent.max(diagonal));
-        if query.is_multiple_of(self.stride) {
-            self.sample(row, diagonal, recent.max(diagonal), &near);
+        self.best(diagonal, recent, far);
+        if self.samples(query) {
+            self.sample(row, diagonal, recent.max(diagonal));
         }
     }
 
+    /// Takes the best visible raw scores of one row: the query's own, of the other recent keys, of those further away.
     #[inline(always)]
-    fn sample(&mut self, row: &Row<'_>, diagonal: f32, recent: f32, near: &std::ops::Range<usize>) {
+    pub(crate) fn best(&mut self, diagonal: f32, recent: f32, far: f32) {
+        self.over_diagonal.raise(recent.max(far) - diagonal);
+        self.over_recent.raise(far - recent.max(diagonal));
+    }
+
+    /// Takes all pairs of a sampled row, visible or not; `recent` is the best visible raw score of the recent keys, the query's own
+    /// included.
+    #[inline(always)]
+    pub(crate) fn sample(&mut self, row: &Row<'_>, diagonal: f32, recent: f32) {
+        let near = &recent_keys(row.query);
         self.sampled_rows += 1;
         for chunk in row.chunks {
             let [before, inside, after] = split(chunk, near);
@@ -200,9 +229,14 @@ impl Advantage {
     }
 }
 
+/// Keys that count as recent for a query.
+fn recent_keys(query: usize) -> Range<usize> {
+    query.saturating_sub(RECENT - 1)..query + RECENT
+}
+
 /// The parts of a chunk before, inside and after a range of keys.
 #[inline(always)]
-fn split(chunk: &Chunk, range: &std::ops::Range<usize>) -> [std::ops::Range<usize>; 3] {
+fn split(chunk: &Chunk, range: &Range<usize>) -> [Range<usize>; 3] {
     let from = range.start.clamp(chunk.start, chunk.end);
     let to = range.end.clamp(from, chunk.end);
     [chunk.start..from, from..to, to..chunk.end]
@@ -227,7 +261,9 @@ mod tests {
                 let end = if causal { i + 1 } else { n };
                 let raw: Vec<f32> = (0..end).map(|j| score(i, j)).collect();
                 let pairs = cut(i, &raw, end, &valid_runs(n, None), 64, &mut chunks);
-                advantage.row(&assemble(offsets, i, &raw, &chunks, pairs));
+                advantage.row(&assemble(offsets, i, &raw, &chunks, pairs), &chunks, |_| {
+                    true
+                });
                 let best = (0..end)
                     .filter(|&j| i.abs_diff(j) < 20)
                     .map(|j| raw[j])
@@ -266,7 +302,8 @@ mod tests {
         let mut advantage = Advantage::new(1);
         let mut chunks = Vec::new();
         let pairs = cut(0, &[3.0], 1, &valid_runs(1, None), 64, &mut chunks);
-        advantage.row(&assemble(Offsets::new(1, true), 0, &[3.0], &chunks, pairs));
+        let row = assemble(Offsets::new(1, true), 0, &[3.0], &chunks, pairs);
+        advantage.row(&row, &chunks, |_| true);
         let found = advantage.finish(0, 0.5, &BiasFunction::linear());
         assert_eq!(found.largest_over_diagonal, None);
         assert_eq!(found.p99_over_diagonal, None);

@@ -3,14 +3,16 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kernels::{AttentionObserver, HeadSink, ScoreRows};
+use kernels::{AttentionObserver, HeadSink, ScoreRows, ScoreTile, SpareScores};
 use model::{LayerObserver, ModelSpec};
 use numerics::PrecisionPlan;
 
 use crate::evidence::distance::Offsets;
 use crate::evidence::head::{HeadCounts, HeadObserver};
+use crate::evidence::plan::PlanRules;
 use crate::evidence::types::{Evidence, HeadEvidence, distance_edges};
 
 /// What to gather.
@@ -25,6 +27,9 @@ pub struct EvidenceOptions {
     /// Whether more than one forward call will be made (several sequences, or a prefill in chunks). Counts of every head
     /// are then kept until the end: `bytes_per_head` times layers times heads.
     pub several_calls: bool,
+    /// Count row by row, every score, as encoders and padded sequences are counted anyway: several times slower, the same
+    /// counts. What the way by tiles is tested against.
+    pub row_by_row: bool,
 }
 
 /// What every observer of one collector shares.
@@ -32,6 +37,8 @@ pub struct EvidenceOptions {
 pub(crate) struct Job {
     pub(crate) spec: ModelSpec,
     pub(crate) plans: Vec<PrecisionPlan>,
+    /// One for each plan.
+    pub(crate) rules: Vec<PlanRules>,
     pub(crate) offsets: Offsets,
     pub(crate) edges: Vec<u64>,
     pub(crate) causal: bool,
@@ -76,12 +83,14 @@ impl EvidenceCollector {
     #[must_use]
     pub fn new(spec: &ModelSpec, plans: Vec<PrecisionPlan>, options: EvidenceOptions) -> Self {
         let causal = spec.alibi.convention.causal;
+        let plans: Vec<PrecisionPlan> = plans
+            .into_iter()
+            .map(|plan| plan.for_head_width(spec.head_width))
+            .collect();
         let job = Job {
             spec: spec.clone(),
-            plans: plans
-                .into_iter()
-                .map(|plan| plan.for_head_width(spec.head_width))
-                .collect(),
+            rules: plans.iter().map(PlanRules::new).collect(),
+            plans,
             offsets: Offsets::new(options.length, causal),
             edges: distance_edges(options.length),
             causal,
@@ -172,6 +181,10 @@ struct LayerSinks {
 }
 
 impl AttentionObserver for LayerSinks {
+    fn takes_tiles(&self) -> bool {
+        !self.job.options.row_by_row
+    }
+
     fn begin(&self, head: usize) -> Box<dyn HeadSink> {
         let wanted = self
             .job
@@ -211,6 +224,23 @@ impl HeadSink for Sink {
     fn rows(&mut self, rows: &ScoreRows<'_>) {
         if let Some(observer) = &mut self.observer {
             observer.rows(&self.job, rows);
+        }
+    }
+
+    fn tile(&mut self, tile: &ScoreTile<'_>) {
+        if let Some(observer) = &mut self.observer {
+            observer.tile(&self.job, tile);
+        }
+    }
+
+    fn spare_scores(&self, queries: Range<usize>) -> Option<SpareScores> {
+        match &self.observer {
+            Some(observer) => observer.spare_scores(queries),
+            // Nobody looks.
+            None => Some(SpareScores {
+                gap: 0.0,
+                raw_max: f32::MAX,
+            }),
         }
     }
 }

@@ -2,33 +2,36 @@
 
 use std::ops::Range;
 
-use kernels::ScoreRows;
+use kernels::{ScoreRows, ScoreTile, SpareScores};
 use numerics::{MaxReference, PrecisionPlan, ScaleOrder, ScoreSpec};
 
 use crate::evidence::advantage::Advantage;
 use crate::evidence::collector::Job;
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts, bin_masses, reach};
-use crate::evidence::own::{NEGLIGIBLE_NATS, OwnAttention};
-use crate::evidence::plan::{PlanCounts, ScoredRow, UNSUMMED_NATS};
+use crate::evidence::lanes::{LaneTable, vectorize};
+use crate::evidence::own::{INVISIBLE_NATS, OwnAttention};
+use crate::evidence::plan::{CAST_NATS, LN_SUM_ERROR, PlanCounts, ScoredRow, UNSUMMED_NATS};
+use crate::evidence::plan_mass::changes_mass;
 use crate::evidence::row::{Chunk, Row, assemble, count_pairs, cut, valid_runs};
-use crate::evidence::scan::{CHUNK, Real, exp_of_gaps, largest, sum_and_weighted_gap, to_gaps};
-use crate::evidence::table::ScoreTable;
+use crate::evidence::scan::{CHUNK, Real, exp_of_gaps, largest, to_gaps, weighted_gap};
+use crate::evidence::table::{ScoreTable, Slack};
+use crate::evidence::tile::{TileScratch, take_tile};
 use crate::evidence::types::HeadEvidence;
 
 /// Everything counted about one head. Linear in the length; calls on the same head are merged.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadCounts {
-    offsets: Offsets,
-    pairs: OffsetCounts,
-    rows: u64,
-    non_finite_rows: u64,
-    own: OwnAttention,
-    advantage: Advantage,
-    plans: Vec<PlanCounts>,
+    pub(crate) offsets: Offsets,
+    pub(crate) pairs: OffsetCounts,
+    pub(crate) rows: u64,
+    pub(crate) non_finite_rows: u64,
+    pub(crate) own: OwnAttention,
+    pub(crate) advantage: Advantage,
+    pub(crate) plans: Vec<PlanCounts>,
 }
 
 impl HeadCounts {
-    pub(crate) fn new(offsets: Offsets, n_plans: usize) -> Self {
+    pub(crate) fn new(offsets: Offsets, plans: &[PrecisionPlan]) -> Self {
         Self {
             offsets,
             pairs: OffsetCounts::new(offsets),
@@ -36,15 +39,19 @@ impl HeadCounts {
             non_finite_rows: 0,
             own: OwnAttention::new(offsets),
             advantage: Advantage::new(offsets.length()),
-            plans: vec![PlanCounts::new(offsets); n_plans],
+            plans: plans
+                .iter()
+                .map(|plan| PlanCounts::new(plan, offsets))
+                .collect(),
         }
     }
 
     /// Bytes of one of these while a layer runs, with the score tables of `n_plans` plans at their largest.
     pub(crate) fn bytes(length: u64, causal: bool, n_plans: u64) -> u64 {
         let offsets = if causal { length } else { 2 * length };
-        // Pairs and every plan: 8 + 4 bytes an offset; mass: 8; tables: at most 12 a plan, own table and weights: 8.
-        offsets * (20 + 24 * n_plans + 8) + Advantage::BYTES
+        // Pairs and every plan: 8 + 4 bytes an offset; masses: 8; tables: at most 24 a plan, own tables: 8; of a tile: its
+        // weights (48 a key), masses, counts and one row.
+        offsets * (20 + 44 * n_plans + 8 + 4 * (48 + 4)) + Advantage::BYTES
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -87,6 +94,7 @@ impl HeadCounts {
             .enumerate()
             .map(|(distance, mass)| distance as f64 * mass)
             .sum();
+        let own_mass = bin_masses(&mean_mass, &job.edges);
         let plans = self.plans.iter().zip(&job.plans);
         HeadEvidence {
             layer,
@@ -97,10 +105,12 @@ impl HeadCounts {
             non_finite_rows: self.non_finite_rows,
             pairs: total,
             plans: plans
-                .map(|(counts, plan)| counts.finish(plan.key(), self.offsets, &pairs, &job.edges))
+                .map(|(counts, plan)| {
+                    counts.finish(plan.key(), self.offsets, &pairs, &job.edges, &own_mass)
+                })
                 .collect(),
             pairs_by_distance: bin_counts(&pairs, &job.edges),
-            mass_by_distance: bin_masses(&mean_mass, &job.edges),
+            mass_by_distance: own_mass,
             reach_50: reach(&mass, 0.50),
             reach_90: reach(&mass, 0.90),
             reach_99: reach(&mass, 0.99),
@@ -118,39 +128,96 @@ impl HeadCounts {
 
 /// Plans that compute the same entries, and those entries.
 #[derive(Debug)]
-struct Group {
-    table: ScoreTable,
+pub(crate) struct Group {
+    pub(crate) table: ScoreTable,
+    /// The same for tiles, where there is such a form.
+    pub(crate) lanes: Option<LaneTable>,
     /// Indices into the job's plans. The first group is this tool's own forward pass, and may have none.
-    plans: Vec<usize>,
+    pub(crate) plans: Vec<usize>,
+    pub(crate) slack: Slack,
+    /// The sums of its rows are those of the forward pass: its entries differ from those by f32 roundings only.
+    pub(crate) shares_sum: bool,
+    /// How far the logarithm of a sum may be off, nats.
+    pub(crate) sum_error: f64,
+    /// Some plan needs the mass under its own roundings.
+    pub(crate) has_mass: bool,
 }
+
+impl Group {
+    fn new(table: ScoreTable, own: Option<&ScoreTable>) -> Self {
+        let slack = table.slack(own.unwrap_or(&table));
+        let apart = slack.nats(RAW_MAX);
+        let shares_sum = own.is_none() || apart < SUM_APART_NATS;
+        Self {
+            lanes: table.lane_table(),
+            table,
+            plans: Vec::new(),
+            slack,
+            shares_sum,
+            sum_error: if shares_sum && own.is_some() {
+                apart.max(LN_SUM_ERROR)
+            } else {
+                LN_SUM_ERROR
+            },
+            has_mass: false,
+        }
+    }
+}
+
+/// Largest absolute raw score, nats, for which gaps of two tables are compared in advance.
+pub(crate) const RAW_MAX: f32 = 256.0;
+
+/// Entries nearer than this to those of the forward pass, nats, share its sums.
+const SUM_APART_NATS: f64 = 1.0 / 512.0;
 
 /// What is fixed for the duration of a call.
 #[derive(Debug)]
-struct Call {
+pub(crate) struct Call {
     n_keys: usize,
     /// Keys before the first valid one: sequences are counted from there.
     pad: usize,
     runs: Vec<Range<usize>>,
     step: usize,
-    groups: Vec<Group>,
+    pub(crate) groups: Vec<Group>,
+    /// Scores that no count needs one by one.
+    spare: Option<SpareScores>,
 }
 
 impl Call {
-    fn new(job: &Job, layer: usize, head: usize, rows: &ScoreRows<'_>) -> Self {
+    fn of_rows(job: &Job, layer: usize, rows: &ScoreRows<'_>) -> Self {
         let pad = rows
             .key_valid
             .and_then(|valid| valid.iter().position(|&ok| ok))
             .unwrap_or(0);
-        let n_keys = rows.n_keys - pad;
+        let runs = valid_runs(rows.n_keys - pad, rows.key_valid.map(|valid| &valid[pad..]));
+        Self::new(job, layer, rows.head, rows.n_keys, pad, runs, |length| {
+            ScoreTable::own(rows, pad, length)
+        })
+    }
+
+    fn of_tile(job: &Job, layer: usize, tile: &ScoreTile<'_>) -> Self {
+        let runs = valid_runs(tile.n_keys, None);
+        Self::new(job, layer, tile.head, tile.n_keys, 0, runs, |length| {
+            ScoreTable::of_bias(length, true, None, |query, key| tile.bias_at(query, key))
+        })
+    }
+
+    fn new(
+        job: &Job,
+        layer: usize,
+        head: usize,
+        all_keys: usize,
+        pad: usize,
+        runs: Vec<Range<usize>>,
+        own: impl Fn(usize) -> ScoreTable,
+    ) -> Self {
+        let n_keys = all_keys - pad;
         assert!(
             n_keys <= job.offsets.length(),
             "a sequence of {n_keys} tokens reached a collector made for {}",
             job.offsets.length()
         );
-        let mut groups = vec![Group {
-            table: ScoreTable::own(rows, pad),
-            plans: Vec::new(),
-        }];
+        let mut groups = vec![Group::new(own(n_keys), None)];
         let spec = ScoreSpec {
             bias: &job.spec.alibi.bias,
             head,
@@ -172,24 +239,46 @@ impl Call {
                     .iter()
                     .position(|group| group.table.same_entries(&table))
                     .unwrap_or_else(|| {
-                        groups.push(Group {
-                            table,
-                            plans: Vec::new(),
-                        });
+                        let group = Group::new(table, Some(&groups[0].table));
+                        groups.push(group);
                         groups.len() - 1
                     })
             });
             groups[group].plans.push(index);
+            groups[group].has_mass |= changes_mass(plan);
         }
-        let runs = valid_runs(n_keys, rows.key_valid.map(|valid| &valid[pad..]));
         Self {
-            n_keys: rows.n_keys,
+            n_keys: all_keys,
             pad,
             runs,
             step: chunk_step(&job.plans),
+            spare: spare_scores(job, &groups),
             groups,
         }
     }
+}
+
+/// Gaps beyond every threshold, with room for the roundings of every table.
+fn spare_scores(job: &Job, groups: &[Group]) -> Option<SpareScores> {
+    let mut gap = 0.0_f64;
+    for group in groups {
+        let slack = group.slack.nats(RAW_MAX) + 0.01;
+        group.lanes.as_ref()?;
+        // What is neither summed nor counted.
+        gap = gap.max(UNSUMMED_NATS + slack);
+        for &plan in &group.plans {
+            // The smallest sum is 1, and its thresholds are the largest.
+            let (_, most) = job.rules[plan].thresholds(1.0, group.sum_error).ends();
+            gap = gap.max(most + slack);
+            if let MaxReference::Running { .. } = job.plans[plan].max_reference {
+                gap = gap.max(job.plans[plan].accumulator_zero_nats() + CAST_NATS + slack);
+            }
+        }
+    }
+    gap.is_finite().then_some(SpareScores {
+        gap: (gap as f32).next_up(),
+        raw_max: RAW_MAX,
+    })
 }
 
 /// Keys per chunk: blocks of streaming plans must be whole chunks.
@@ -208,10 +297,12 @@ fn gcd(a: usize, b: usize) -> usize {
 
 /// Buffers that live as long as the head runs.
 #[derive(Debug, Default)]
-struct Scratch {
-    chunks: Vec<Chunk>,
+pub(crate) struct Scratch {
+    pub(crate) chunks: Vec<Chunk>,
+    visible: Vec<Chunk>,
     bounds: Vec<(f64, f64)>,
     weights: Vec<f32>,
+    pub(crate) tile: TileScratch,
 }
 
 /// Observes one head during one call.
@@ -227,7 +318,7 @@ impl HeadObserver {
     pub(crate) fn new(job: &Job, layer: usize) -> Self {
         Self {
             layer,
-            counts: HeadCounts::new(job.offsets, job.plans.len()),
+            counts: HeadCounts::new(job.offsets, &job.plans),
             call: None,
             scratch: Scratch::default(),
         }
@@ -241,7 +332,7 @@ impl HeadObserver {
         let layer = self.layer;
         let call = self
             .call
-            .get_or_insert_with(|| Call::new(job, layer, rows.head, rows));
+            .get_or_insert_with(|| Call::of_rows(job, layer, rows));
         assert_eq!(call.n_keys, rows.n_keys, "one call, one number of keys");
         let (counts, scratch) = (&mut self.counts, &mut self.scratch);
         // The same source for every instruction set: what is inlined below is compiled for each.
@@ -250,6 +341,44 @@ impl HeadObserver {
             || take_rows(counts, job, call, rows, scratch),
         );
     }
+
+    /// Which scores of the next tile need not be there.
+    pub(crate) fn spare_scores(&self, mut queries: Range<usize>) -> Option<SpareScores> {
+        let spare = self.call.as_ref()?.spare;
+        let sampled = queries.any(|query| self.counts.advantage.samples(query));
+        spare.filter(|_| !sampled)
+    }
+
+    /// Takes the next tile.
+    pub(crate) fn tile(&mut self, job: &Job, tile: &ScoreTile<'_>) {
+        let layer = self.layer;
+        let call = self
+            .call
+            .get_or_insert_with(|| Call::of_tile(job, layer, tile));
+        assert_eq!(call.n_keys, tile.n_keys, "one call, one number of keys");
+        let (counts, scratch) = (&mut self.counts, &mut self.scratch);
+        match tile.lanes {
+            8 => take_tile_of::<8>(counts, job, call, tile, scratch),
+            16 => take_tile_of::<16>(counts, job, call, tile, scratch),
+            24 => take_tile_of::<24>(counts, job, call, tile, scratch),
+            48 => take_tile_of::<48>(counts, job, call, tile, scratch),
+            lanes => unreachable!("a tile of {lanes} lanes"),
+        }
+    }
+}
+
+/// [`take_tile`] for one width.
+fn take_tile_of<const W: usize>(
+    counts: &mut HeadCounts,
+    job: &Job,
+    call: &Call,
+    tile: &ScoreTile<'_>,
+    scratch: &mut Scratch,
+) {
+    vectorize::<W>(
+        #[inline(always)]
+        || take_tile::<W>(counts, job, call, tile, scratch),
+    );
 }
 
 #[inline(always)]
@@ -284,63 +413,159 @@ fn take_rows(
         }
         let chunks = std::mem::take(&mut scratch.chunks);
         let row = assemble(job.offsets, query, raw, &chunks, pairs);
-        counts.take(job, call, &row, scratch);
+        counts.take(job, call, &row, f64::from(view.sum), scratch);
         scratch.chunks = chunks;
     }
 }
 
+impl Call {
+    /// Cuts one row of a tile as rows are cut.
+    pub(crate) fn cut(&self, query: usize, raw: &[f32], chunks: &mut Vec<Chunk>) -> u64 {
+        cut(query, raw, raw.len(), &self.runs, self.step, chunks)
+    }
+}
+
 impl HeadCounts {
+    /// `sum` is that of the forward pass.
     #[inline(always)]
-    fn take(&mut self, job: &Job, call: &Call, row: &Row<'_>, scratch: &mut Scratch) {
+    fn take(&mut self, job: &Job, call: &Call, row: &Row<'_>, sum: f64, scratch: &mut Scratch) {
         self.rows += 1;
         count_pairs(row, &mut self.pairs);
-        self.own.scores(row);
-        self.advantage.row(row);
-        scratch
-            .weights
-            .resize(scratch.weights.len().max(row.raw.len()), 0.0);
         for (index, group) in call.groups.iter().enumerate() {
-            if group.table.is_wide() {
-                self.take_group::<f64>(job, group, row, scratch, false);
-            } else {
-                self.take_group::<f32>(job, group, row, scratch, index == 0);
-            }
+            self.take_group(job, group, &group.plans, row, sum, scratch, index == 0);
+        }
+    }
+
+    /// [`HeadCounts::take_group`] from code that is not compiled for the machine's instruction set.
+    #[allow(clippy::too_many_arguments, reason = "one row and where it goes")]
+    pub(crate) fn take_one(
+        &mut self,
+        job: &Job,
+        group: &Group,
+        plans: &[usize],
+        row: &Row<'_>,
+        sum: f64,
+        scratch: &mut Scratch,
+        own: bool,
+    ) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || self.take_group(job, group, plans, row, sum, scratch, own),
+        );
+    }
+
+    /// Takes one row under some plans of a group; `own`: and what the forward pass itself does.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "one row and where it goes")]
+    fn take_group(
+        &mut self,
+        job: &Job,
+        group: &Group,
+        plans: &[usize],
+        row: &Row<'_>,
+        sum: f64,
+        scratch: &mut Scratch,
+        own: bool,
+    ) {
+        let keys = scratch.weights.len().max(row.raw.len());
+        scratch.weights.resize(keys, 0.0);
+        if group.table.is_wide() {
+            self.take_plans::<f64>(job, group, plans, row, sum, scratch, own);
+        } else {
+            self.take_plans::<f32>(job, group, plans, row, sum, scratch, own);
         }
     }
 
     #[inline(always)]
-    fn take_group<T: Real>(
+    #[allow(clippy::too_many_arguments, reason = "as above")]
+    fn take_plans<T: Real>(
         &mut self,
         job: &Job,
         group: &Group,
+        plans: &[usize],
         row: &Row<'_>,
+        sum: f64,
         scratch: &mut Scratch,
         own: bool,
     ) {
         let table = &group.table;
         table.bounds::<T>(row, &mut scratch.bounds);
         let max = row_max::<T>(table, row, &scratch.bounds);
-        let negligible = if own { NEGLIGIBLE_NATS } else { UNSUMMED_NATS };
-        let (sum, gap_sum) = row_sum(
-            table,
-            row,
-            &scratch.bounds,
-            max,
-            negligible,
-            &mut scratch.weights,
-        );
+        let (mut sum, mut gap_sum) = (sum, 0.0);
+        if own || group.has_mass || !group.shares_sum {
+            let sums = row_sum(table, row, &scratch.bounds, max, &mut scratch.weights);
+            gap_sum = sums.1;
+            if !group.shares_sum {
+                sum = sums.0;
+            }
+        }
         let scored = ScoredRow {
             row,
             table,
             bounds: &scratch.bounds,
             max: max.to_f64(),
-            ln_sum: sum.ln(),
+            sum,
+            sum_error: group.sum_error,
         };
         if own {
-            self.own.row(&scored, &scratch.weights, sum, gap_sum);
+            let visible = &mut scratch.visible;
+            visible_chunks(&scored, visible);
+            self.own.scores(visible);
+            self.own.row(&scored, &scratch.weights, gap_sum);
+            self.advantage
+                .row(row, visible, |key| gap_of(&scored, key) <= INVISIBLE_NATS);
         }
-        for &plan in &group.plans {
-            self.plans[plan].row::<T>(&job.plans[plan], &scored);
+        for &plan in plans {
+            let (plans, rules) = (&job.plans[plan], &job.rules[plan]);
+            self.plans[plan].row::<T>(plans, rules, &scored, &scratch.weights);
+        }
+    }
+}
+
+/// Gap of one pair in f32.
+#[inline(always)]
+fn gap_of(scored: &ScoredRow<'_>, key: usize) -> f32 {
+    let chunk = Chunk {
+        start: key,
+        end: key + 1,
+        low: 0.0,
+        high: 0.0,
+    };
+    let mut entry = [0.0_f32];
+    scored.table.entries(scored.row, &chunk, &mut entry);
+    scored.max as f32 - entry[0]
+}
+
+/// The chunks of a row that hold pairs whose f32 weight is not exactly zero, with the extremes of their raw scores.
+#[inline(always)]
+fn visible_chunks(scored: &ScoredRow<'_>, visible: &mut Vec<Chunk>) {
+    visible.clear();
+    let max = scored.max as f32;
+    let mut gaps = [0.0_f32; CHUNK];
+    for (chunk, &(low, high)) in scored.row.chunks.iter().zip(scored.bounds) {
+        if max - low as f32 <= INVISIBLE_NATS {
+            visible.push(*chunk);
+            continue;
+        }
+        if max - high as f32 > INVISIBLE_NATS {
+            continue;
+        }
+        let gaps = &mut gaps[..chunk.len()];
+        scored.table.entries(scored.row, chunk, gaps);
+        to_gaps(gaps, max);
+        let mut seen = Chunk {
+            low: f32::INFINITY,
+            high: f32::NEG_INFINITY,
+            ..*chunk
+        };
+        for (&gap, &raw) in gaps.iter().zip(scored.row.scores(chunk)) {
+            if gap <= INVISIBLE_NATS {
+                seen.low = seen.low.min(raw);
+                seen.high = seen.high.max(raw);
+            }
+        }
+        if seen.low <= seen.high {
+            visible.push(seen);
         }
     }
 }
@@ -364,31 +589,35 @@ fn row_max<T: Real>(table: &ScoreTable, row: &Row<'_>, bounds: &[(f64, f64)]) ->
 }
 
 /// Sum of `exp(entry - max)`, sum of the same times the gap, and the terms themselves by key. Chunks whose terms are all
-/// negligible are passed over, their weights left alone but for the row's first key.
+/// negligible are passed over, their weights left alone but for the row's first key. The first sum is taken in f32 key after key
+/// over every aligned block of [`CHUNK`] keys, and in f64 over those: the order of [`crate::evidence::tile`].
 #[inline(always)]
 fn row_sum<T: Real>(
     table: &ScoreTable,
     row: &Row<'_>,
     bounds: &[(f64, f64)],
     max: T,
-    negligible: f64,
     weights: &mut [f32],
 ) -> (f64, f64) {
     weights[row.first_key] = 0.0;
     let (mut total, mut gap_sum) = (0.0, 0.0);
+    let (mut block, mut in_block) = (0, 0.0_f32);
     let mut gaps = [T::ZERO; CHUNK];
     for (chunk, &(_, high)) in row.chunks.iter().zip(bounds) {
-        if max.minus(T::of(high)).to_f64() > negligible {
+        if max.minus(T::of(high)).to_f64() > UNSUMMED_NATS {
             continue;
+        }
+        if chunk.start / CHUNK != block {
+            total += f64::from(in_block);
+            (block, in_block) = (chunk.start / CHUNK, 0.0);
         }
         let gaps = &mut gaps[..chunk.len()];
         let weights = &mut weights[chunk.keys()];
         table.entries(row, chunk, gaps);
         to_gaps(gaps, max);
         exp_of_gaps(gaps, weights);
-        let (sum, weighted) = sum_and_weighted_gap(weights, gaps);
-        total += sum;
-        gap_sum += weighted;
+        in_block = weights.iter().fold(in_block, |sum, weight| sum + weight);
+        gap_sum += weighted_gap(weights, gaps);
     }
-    (total, gap_sum)
+    (total + f64::from(in_block), gap_sum)
 }

@@ -9,11 +9,14 @@ mod advantage;
 mod collector;
 mod distance;
 mod head;
+mod lanes;
 mod own;
 mod plan;
+mod plan_mass;
 mod row;
 mod scan;
 mod table;
+mod tile;
 mod types;
 
 pub use collector::{EvidenceCollector, EvidenceOptions};

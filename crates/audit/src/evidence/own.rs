@@ -3,18 +3,18 @@
 use std::f64::consts::LN_2;
 
 use crate::evidence::distance::Offsets;
-use crate::evidence::plan::ScoredRow;
-use crate::evidence::row::Row;
+use crate::evidence::plan::{ScoredRow, UNSUMMED_NATS};
+use crate::evidence::row::Chunk;
 use crate::evidence::scan::{CHUNK, Real, count_above, to_gaps};
 
 /// Logarithm of half an ulp of 1 in bf16, `2^-9`: below it a term cannot change a bf16 output.
-const BF16_ULP_NATS: f64 = 9.0 * LN_2;
+pub(crate) const BF16_ULP_NATS: f64 = 9.0 * LN_2;
 
 /// The same for f32 and `2^-24`.
-const F32_ULP_NATS: f64 = 24.0 * LN_2;
+pub(crate) const F32_ULP_NATS: f64 = 24.0 * LN_2;
 
-/// Gap, nats, beyond which a pair adds nothing to the masses: 2^20 such pairs together weigh less than `5e-12`.
-pub(crate) const NEGLIGIBLE_NATS: f64 = 40.0;
+/// Gap, nats, above which this tool's own f32 attention gives a weight of exactly 0: the kernel's own threshold, `ln(2^-150)`.
+pub(crate) const INVISIBLE_NATS: f32 = 103.972_084;
 
 /// Accumulates over rows.
 #[derive(Clone, Debug)]
@@ -45,10 +45,10 @@ impl OwnAttention {
         }
     }
 
-    /// Largest absolute raw score.
+    /// Largest absolute raw score of the visible pairs: `visible` holds the extremes of each chunk over them.
     #[inline(always)]
-    pub(crate) fn scores(&mut self, row: &Row<'_>) {
-        for chunk in row.chunks {
+    pub(crate) fn scores(&mut self, visible: &[Chunk]) {
+        for chunk in visible {
             self.max_score = self.max_score.max(chunk.high).max(-chunk.low);
         }
     }
@@ -56,10 +56,11 @@ impl OwnAttention {
     /// Takes one row. `weights` holds `exp(score - max)` of every key that is not negligible and 0 for the others;
     /// `gap_sum` is the sum of weight times gap.
     #[inline(always)]
-    pub(crate) fn row(&mut self, scored: &ScoredRow<'_>, weights: &[f32], sum: f64, gap_sum: f64) {
+    pub(crate) fn row(&mut self, scored: &ScoredRow<'_>, weights: &[f32], gap_sum: f64) {
         let row = scored.row;
-        let share = 1.0 / sum;
-        self.entropy_sum += scored.ln_sum + gap_sum * share;
+        let share = 1.0 / scored.sum;
+        let ln_sum = scored.sum.ln();
+        self.entropy_sum += ln_sum + gap_sum * share;
         if row.query > row.first_key {
             self.key0_rows += 1;
             self.key0_sum += f64::from(weights[row.first_key]) * share;
@@ -67,14 +68,14 @@ impl OwnAttention {
         }
         // The own forward pass is f32.
         let (bf16, f32) = (
-            <f32 as Real>::floor(BF16_ULP_NATS - scored.ln_sum),
-            <f32 as Real>::floor(F32_ULP_NATS - scored.ln_sum),
+            <f32 as Real>::floor(BF16_ULP_NATS - ln_sum),
+            <f32 as Real>::floor(F32_ULP_NATS - ln_sum),
         );
         let max = scored.max as f32;
         let mut gaps = [0.0_f32; CHUNK];
         for (chunk, &(low, high)) in row.chunks.iter().zip(scored.bounds) {
             let nearest = max - high as f32;
-            if f64::from(nearest) <= NEGLIGIBLE_NATS {
+            if f64::from(nearest) <= UNSUMMED_NATS {
                 let mass = &mut self.mass[row.offsets(chunk)];
                 for (mass, &weight) in mass.iter_mut().zip(&weights[chunk.keys()]) {
                     *mass += f64::from(weight) * share;

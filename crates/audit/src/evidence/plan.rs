@@ -4,10 +4,11 @@
 //! the whole chunk is decided at once; only chunks that straddle it are looked at pair by pair. The counts are the same as
 //! those of a loop over all pairs, because the bounds are computed with the same monotone roundings as the entries.
 
-use numerics::plan::{BlockOrder, MaxReference};
+use numerics::plan::{BlockOrder, MaxReference, ZeroRule};
 use numerics::{Criterion, Format, PrecisionPlan, Underflow};
 
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
+use crate::evidence::plan_mass::{PlanMass, changes_mass};
 use crate::evidence::row::{Chunk, Row};
 use crate::evidence::scan::{
     CHUNK, Real, add_above, count_above, exp_of_gaps, largest, sum, to_gaps,
@@ -20,14 +21,14 @@ use crate::evidence::types::PlanEvidence;
 pub(crate) const UNDECIDED_NATS: f64 = 1.0 / 65536.0;
 
 /// How far the logarithm of a row's sum may be off, nats: f32 exponentials, and f32 accumulation in another order.
-const LN_SUM_ERROR: f64 = 1.0 / 1_048_576.0;
+pub(crate) const LN_SUM_ERROR: f64 = 1.0 / 1_048_576.0;
 
 /// Gap, nats, beyond which a pair adds nothing to a row's sum: 2^20 such pairs together move its logarithm by less than a
 /// tenth of [`LN_SUM_ERROR`].
 pub(crate) const UNSUMMED_NATS: f64 = 30.0;
 
 /// How far rounding to the probability format can move a weight, nats: a subnormal may double.
-const CAST_NATS: f64 = 1.0;
+pub(crate) const CAST_NATS: f64 = 1.0;
 
 /// One row under one score path: what every plan on that path needs.
 #[derive(Clone, Copy, Debug)]
@@ -38,23 +39,86 @@ pub(crate) struct ScoredRow<'a> {
     pub(crate) bounds: &'a [(f64, f64)],
     /// Largest entry.
     pub(crate) max: f64,
-    /// `ln(sum(exp(entry - max)))`.
-    pub(crate) ln_sum: f64,
+    /// `sum(exp(entry - max))`.
+    pub(crate) sum: f64,
+    /// How far its logarithm may be off, nats.
+    pub(crate) sum_error: f64,
+}
+
+/// When the weights of a plan are zero, prepared for many rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanRules {
+    pub(crate) own: ZeroRule,
+    pub(crate) weight: ZeroRule,
+    pub(crate) numerator: f64,
+}
+
+impl PlanRules {
+    pub(crate) fn new(plan: &PrecisionPlan) -> Self {
+        Self {
+            own: plan.zero_rule(Criterion::Plan),
+            weight: plan.zero_rule(Criterion::Weight),
+            numerator: plan.zero_gap(Criterion::Exp, 0.0),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
+        let own = self.own.gap(sum);
+        let (mut below, mut above) = (own, own);
+        if let ZeroRule::Quotient(_) = self.own {
+            // A larger sum never raises the threshold.
+            below = below.min(self.own.gap(sum * (1.0 + sum_error)));
+            above = above.max(self.own.gap(sum * (1.0 - sum_error)));
+        }
+        Thresholds {
+            own,
+            below: below - UNDECIDED_NATS,
+            above: above + UNDECIDED_NATS,
+            numerator: self.numerator,
+            weight: self.weight.gap(sum),
+        }
+    }
+}
+
+/// Gaps, nats, above which a pair of one row counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Thresholds {
+    /// Blind by the plan's own rule.
+    pub(crate) own: f64,
+    /// Undecided from here on ...
+    pub(crate) below: f64,
+    /// ... to here: the threshold itself, and where it moves to if the row's sum is a little off.
+    pub(crate) above: f64,
+    pub(crate) numerator: f64,
+    pub(crate) weight: f64,
+}
+
+impl Thresholds {
+    /// Smallest and largest.
+    pub(crate) fn ends(&self) -> (f64, f64) {
+        (
+            self.numerator.min(self.weight).min(self.below),
+            self.numerator.max(self.weight).max(self.above),
+        )
+    }
 }
 
 /// Counts of one head under one plan.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanCounts {
-    numerator: u64,
-    weight: u64,
-    blind: u64,
-    undecided: u64,
-    non_finite_rows: u64,
-    by_offset: OffsetCounts,
+    pub(crate) numerator: u64,
+    pub(crate) weight: u64,
+    pub(crate) blind: u64,
+    pub(crate) undecided: u64,
+    pub(crate) non_finite_rows: u64,
+    pub(crate) by_offset: OffsetCounts,
+    /// Where the plan's roundings can change it.
+    pub(crate) mass: Option<PlanMass>,
 }
 
 impl PlanCounts {
-    pub(crate) fn new(offsets: Offsets) -> Self {
+    pub(crate) fn new(plan: &PrecisionPlan, offsets: Offsets) -> Self {
         Self {
             numerator: 0,
             weight: 0,
@@ -62,6 +126,7 @@ impl PlanCounts {
             undecided: 0,
             non_finite_rows: 0,
             by_offset: OffsetCounts::new(offsets),
+            mass: changes_mass(plan).then(|| PlanMass::new(offsets)),
         }
     }
 
@@ -72,39 +137,54 @@ impl PlanCounts {
         self.undecided += other.undecided;
         self.non_finite_rows += other.non_finite_rows;
         self.by_offset.merge(&other.by_offset);
+        if let (Some(mass), Some(more)) = (&mut self.mass, &other.mass) {
+            mass.merge(more);
+        }
     }
 
-    /// Takes one row.
+    /// Takes one row. `weights` holds `exp(entry - max)` of the chunks that are not negligible.
     #[inline(always)]
-    pub(crate) fn row<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
+    pub(crate) fn row<T: Real>(
+        &mut self,
+        plan: &PrecisionPlan,
+        rules: &PlanRules,
+        scored: &ScoredRow<'_>,
+        weights: &[f32],
+    ) {
         if !scored.max.is_finite() {
             self.non_finite_rows += 1;
             return;
         }
         let scored = &ScoredRow {
-            ln_sum: ln_sum_as_held::<T>(plan, scored),
+            sum: sum_as_held::<T>(plan, scored),
             ..*scored
         };
+        if let Some(mass) = &mut self.mass {
+            mass.row(plan, scored, weights);
+        }
         match plan.max_reference {
-            MaxReference::Final => self.whole_row::<T>(plan, scored),
+            MaxReference::Final => self.whole_row::<T>(rules, scored),
             MaxReference::Running { key_block, order } => {
-                self.final_criteria::<T>(plan, scored);
-                self.streamed::<T>(plan, scored, key_block, order);
+                self.final_criteria::<T>(rules, scored);
+                self.streamed::<T>(plan, rules, scored, key_block, order);
             }
         }
     }
 
     /// The plan's own rule against the row's maximum, and the two named criteria.
     #[inline(always)]
-    fn whole_row<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
-        let own = plan.zero_gap(Criterion::Plan, scored.ln_sum);
-        let (below, above) = band(plan, scored.ln_sum, own);
-        let numerator = plan.zero_gap(Criterion::Exp, scored.ln_sum);
-        let weight = plan.zero_gap(Criterion::Weight, scored.ln_sum);
-        let least = T::floor(numerator.min(weight).min(below));
-        let most = T::floor(numerator.max(weight).max(above));
-        let [own, below, above, numerator, weight] =
-            [own, below, above, numerator, weight].map(T::floor);
+    fn whole_row<T: Real>(&mut self, rules: &PlanRules, scored: &ScoredRow<'_>) {
+        let thresholds = rules.thresholds(scored.sum, scored.sum_error);
+        let (least, most) = thresholds.ends();
+        let (least, most) = (T::floor(least), T::floor(most));
+        let [own, below, above, numerator, weight] = [
+            thresholds.own,
+            thresholds.below,
+            thresholds.above,
+            thresholds.numerator,
+            thresholds.weight,
+        ]
+        .map(T::floor);
         let max = T::of(scored.max);
         let mut run = Run::default();
         let mut gaps = [T::ZERO; CHUNK];
@@ -134,9 +214,9 @@ impl PlanCounts {
 
     /// The two named criteria, which use the row's own maximum under every plan.
     #[inline(always)]
-    fn final_criteria<T: Real>(&mut self, plan: &PrecisionPlan, scored: &ScoredRow<'_>) {
-        let numerator = T::floor(plan.zero_gap(Criterion::Exp, scored.ln_sum));
-        let weight = T::floor(plan.zero_gap(Criterion::Weight, scored.ln_sum));
+    fn final_criteria<T: Real>(&mut self, rules: &PlanRules, scored: &ScoredRow<'_>) {
+        let numerator = T::floor(rules.numerator);
+        let weight = T::floor(rules.weight.gap(scored.sum));
         let (least, most) = if numerator < weight {
             (numerator, weight)
         } else {
@@ -167,12 +247,13 @@ impl PlanCounts {
     fn streamed<T: Real>(
         &mut self,
         plan: &PrecisionPlan,
+        rules: &PlanRules,
         scored: &ScoredRow<'_>,
         key_block: usize,
         order: BlockOrder,
     ) {
         let blocks = visit::<T>(scored, key_block, order);
-        let threshold = plan.zero_gap(Criterion::Plan, scored.ln_sum);
+        let threshold = rules.own.gap(scored.sum);
         let lost = plan.accumulator_zero_nats();
         let max = T::of(scored.max);
         let gap = |reference: T, entry: f64| reference.minus(T::of(entry)).to_f64();
@@ -231,8 +312,13 @@ impl PlanCounts {
         offsets: Offsets,
         pairs: &[u64],
         edges: &[u64],
+        own_mass: &[f64],
     ) -> PlanEvidence {
         let blind = self.by_offset.by_distance(offsets);
+        let (mass, total_variation) = match &self.mass {
+            Some(mass) => mass.finish(offsets, edges, own_mass),
+            None => (own_mass.to_vec(), Some(0.0)),
+        };
         PlanEvidence {
             plan: key.to_owned(),
             pairs: pairs.iter().sum(),
@@ -250,17 +336,19 @@ impl PlanCounts {
                 .map(|distance| distance as u64),
             undecided_pairs: self.undecided,
             non_finite_rows: self.non_finite_rows,
+            mass_by_distance: mass,
+            total_variation,
         }
     }
 }
 
-/// The logarithm of the row's sum as the plan holds it. Numerators of 24 bits or more leave it alone; where `exp` itself is
+/// The row's sum as the plan holds it. Numerators of 24 bits or more leave it alone; where `exp` itself is
 /// rounded to 16 or 8 bits the sum is that of the rounded numerators.
 #[inline(always)]
-fn ln_sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
+fn sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
     let format = plan.exp.format;
     if format.significand_bits() >= Format::F32.significand_bits() {
-        return scored.ln_sum;
+        return scored.sum;
     }
     let rounding = Rounding::of(format);
     let smallest = match plan.exp.underflow {
@@ -287,23 +375,11 @@ fn ln_sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 
         }
         total += sum(terms);
     }
-    total.ln() + offset
-}
-
-/// Gaps between which a pair is undecided: the threshold itself, and where it moves to if the row's sum is a little off.
-fn band(plan: &PrecisionPlan, ln_sum: f64, own: f64) -> (f64, f64) {
-    let mut band = (own, own);
-    if plan.uses_row_sum(Criterion::Plan) {
-        for ln_sum in [ln_sum - LN_SUM_ERROR, ln_sum + LN_SUM_ERROR] {
-            let moved = plan.zero_gap(Criterion::Plan, ln_sum);
-            band = (band.0.min(moved), band.1.max(moved));
-        }
-    }
-    (band.0 - UNDECIDED_NATS, band.1 + UNDECIDED_NATS)
+    total * offset.exp()
 }
 
 /// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator.
-fn is_lost(plan: &PrecisionPlan, gap: f64, rise: f64) -> bool {
+pub(crate) fn is_lost(plan: &PrecisionPlan, gap: f64, rise: f64) -> bool {
     let numerator = plan
         .exp
         .format

@@ -13,6 +13,7 @@ use numerics::{
     stored_bias,
 };
 
+use crate::evidence::lanes::{LaneKind, LaneTable};
 use crate::evidence::row::{Chunk, Row};
 use crate::evidence::scan::{CHUNK, Real};
 
@@ -94,29 +95,37 @@ pub(crate) struct ScoreTable {
 }
 
 impl ScoreTable {
-    /// The entries of this tool's own forward pass. `pad` is the number of keys before the first valid one.
-    pub(crate) fn own(rows: &ScoreRows<'_>, pad: usize) -> Self {
-        let n_keys = rows.n_keys - pad;
-        let last = rows.n_keys - 1;
-        let at = |query: usize, key: usize| rows.bias_at(query + pad, key + pad);
-        // A table by key does not depend on the query; a table by distance that does not is constant, and either will do.
-        let by_key = (0..n_keys).all(|key| {
-            let bias = rows.bias_at(last, key + pad);
-            at(0, key) == bias && (n_keys < 2 || at(1, key) == bias)
-        });
-        let bias: Vec<f32> = if by_key || rows.causal {
-            // For a causal table by distance the last query's row holds every distance, in the order of the offsets.
-            (0..n_keys)
-                .map(|key| rows.bias_at(last, key + pad))
-                .collect()
-        } else {
-            let behind = (0..n_keys).map(|key| rows.bias_at(last, key + pad));
-            behind.chain((1..n_keys).map(|key| at(0, key))).collect()
-        };
+    /// The entries of this tool's own forward pass over `n_keys` keys; `pad` is the number of keys before the first valid one.
+    pub(crate) fn own(rows: &ScoreRows<'_>, pad: usize, n_keys: usize) -> Self {
         let cap = rows
             .soft_cap
             .filter(|&(_, order)| order == kernels::CapOrder::AfterBias)
             .map(|(cap, _)| cap);
+        Self::of_bias(n_keys, rows.causal, cap, |query, key| {
+            rows.bias_at(query + pad, key + pad)
+        })
+    }
+
+    /// Entries in f32 with the bias `at(query, key)`, which depends on the key or on the distance alone.
+    pub(crate) fn of_bias(
+        n_keys: usize,
+        causal: bool,
+        cap: Option<f32>,
+        at: impl Fn(usize, usize) -> f32,
+    ) -> Self {
+        let last = n_keys - 1;
+        // A table by key does not depend on the query; a table by distance that does not is constant, and either will do.
+        let by_key = (0..n_keys).all(|key| {
+            let bias = at(last, key);
+            at(0, key) == bias && (n_keys < 2 || at(1, key) == bias)
+        });
+        let bias: Vec<f32> = if by_key || causal {
+            // For a causal table by distance the last query's row holds every distance, in the order of the offsets.
+            (0..n_keys).map(|key| at(last, key)).collect()
+        } else {
+            let behind = (0..n_keys).map(|key| at(last, key));
+            behind.chain((1..n_keys).map(|key| at(0, key))).collect()
+        };
         Self {
             kind: Kind::F32 { cap },
             by_key,
@@ -208,6 +217,59 @@ impl ScoreTable {
             }
             _ => false,
         }
+    }
+
+    /// How far entries of this table may be from those of `own`, up to a constant for each query: see [`Slack`].
+    pub(crate) fn slack(&self, own: &Self) -> Slack {
+        let unit = |rounding: Rounding| match rounding {
+            Rounding::Keep => F32_UNIT,
+            Rounding::Bf16 => 1.0 / 256.0,
+            Rounding::F16 => 1.0 / 2048.0,
+        };
+        let relative = match &self.kind {
+            Kind::Exact => 0.0,
+            Kind::F32 { cap: None } => F32_UNIT,
+            Kind::BeforeScale { .. } => 4.0 * F32_UNIT,
+            Kind::Rounded { scaled, sum } => 1.01 * (unit(*scaled) + unit(*sum)),
+            _ => f64::INFINITY,
+        };
+        let (bias, own_bias) = (self.bias_nats(), own.bias_nats());
+        let largest = |values: &[f64]| values.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        Slack {
+            bias: deviation(&bias, self.by_key, &own_bias, own.by_key),
+            relative: relative + F32_UNIT,
+            bias_max: largest(&bias).max(largest(&own_bias)),
+        }
+    }
+
+    /// The bias in nats at every index of the table; empty for paths.
+    fn bias_nats(&self) -> Vec<f64> {
+        match &self.kind {
+            Kind::Exact => self.bias_f64.clone(),
+            Kind::BeforeScale { scale } => self
+                .bias
+                .iter()
+                .map(|&bias| f64::from(bias) * f64::from(*scale))
+                .collect(),
+            _ => self.bias.iter().map(|&bias| f64::from(bias)).collect(),
+        }
+    }
+
+    /// The table for lanes of queries, or `None` for kinds that only go one pair at a time. Causal calls only.
+    pub(crate) fn lane_table(&self) -> Option<LaneTable> {
+        let kind = match &self.kind {
+            Kind::Exact => LaneKind::Exact,
+            Kind::F32 { cap: None } => LaneKind::F32,
+            Kind::Rounded { scaled, sum } => LaneKind::rounded(*scaled, *sum)?,
+            Kind::BeforeScale { scale } => LaneKind::BeforeScale { scale: *scale },
+            _ => return None,
+        };
+        Some(LaneTable::new(
+            kind,
+            self.by_key,
+            &self.bias,
+            &self.bias_f64,
+        ))
     }
 
     /// Index of key 0's bias for a query; add the key.
@@ -345,6 +407,60 @@ impl ScoreTable {
             }
         }
     }
+}
+
+/// Unit of rounding of f32.
+const F32_UNIT: f64 = 1.0 / 16_777_216.0;
+
+/// How far the gaps of two tables can differ for the same raw scores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Slack {
+    /// Largest difference of the biases, nats, once a constant for each query is taken off.
+    bias: f64,
+    /// Roundings of an entry in both tables, relative to the largest raw score plus the largest bias.
+    relative: f64,
+    bias_max: f64,
+}
+
+impl Slack {
+    /// Bound on the difference of two gaps, nats, given the largest absolute raw score: entry and maximum may be off in opposite
+    /// directions. A millionth of a nat for what is subnormal in f16, and for the f32 subtraction.
+    pub(crate) fn nats(&self, raw_max: f32) -> f64 {
+        let most = f64::from(raw_max) + self.bias_max;
+        let slack = 2.0 * (self.bias + self.relative * 1.001 * most) + F32_UNIT * 2.0 * most + 1e-6;
+        if slack.is_nan() { f64::INFINITY } else { slack }
+    }
+}
+
+/// Largest difference of two bias tables up to a constant for each query; infinite if it cannot be told.
+fn deviation(a: &[f64], a_by_key: bool, b: &[f64], b_by_key: bool) -> f64 {
+    if a.len() != b.len() || a.is_empty() {
+        return f64::INFINITY;
+    }
+    let last = a.len() - 1;
+    let constant = a[last] - b[last];
+    let worst = |values: &mut dyn Iterator<Item = f64>| {
+        values.fold(0.0_f64, |worst, x| {
+            if x.is_nan() {
+                f64::INFINITY
+            } else {
+                worst.max(x.abs())
+            }
+        })
+    };
+    let apart = worst(&mut a.iter().zip(b).map(|(a, b)| a - b - constant));
+    if a_by_key == b_by_key || last == 0 {
+        return apart;
+    }
+    // One by key, one by distance: they agree up to a constant as far as both are straight lines.
+    let slope = (b[last] - b[0]) / last as f64;
+    let bent = worst(
+        &mut b
+            .iter()
+            .enumerate()
+            .map(|(i, x)| x - (b[0] + slope * i as f64)),
+    );
+    apart + 2.0 * bent
 }
 
 /// Smaller and larger of a chunk's outer biases; `bias` starts at key 0.

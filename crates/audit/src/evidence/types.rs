@@ -65,8 +65,8 @@ pub struct HeadEvidence {
     pub key0_mass: Option<f64>,
     /// What uniform attention would put there: the mean of `1 / (keys seen)` over the same queries, `(H(T) - 1) / (T - 1)`.
     pub key0_baseline: Option<f64>,
-    /// Largest absolute scaled content score `|q.k| * scale` of any pair, before the bias, nats. The static bound
-    /// `score_bound` bounds it.
+    /// Largest absolute scaled content score `|q.k| * scale` of any pair that f32 attention sees (weight not exactly zero), before
+    /// the bias, nats. The static bound `score_bound` bounds it.
     pub max_score: Option<f64>,
     /// Share of pairs whose weight is below `2^-9` of the row sum: a bf16 output cannot show them.
     pub share_below_bf16_ulp: Option<f64>,
@@ -116,6 +116,15 @@ pub struct PlanEvidence {
     /// Rows whose scores overflow under this plan, so that the runtime's weights are NaN: none of their pairs is counted
     /// as blind.
     pub non_finite_rows: u64,
+    /// Attention mass by distance bin under the plan's own roundings of bias, score, exponential and probability, mean over
+    /// its finite rows: sums to 1. Weights are taken against the row's final maximum. Computed where those roundings can change it
+    /// (scores below f32, a bias that is added twice, an exponential below f32, 8-bit probabilities); any other plan agrees with
+    /// [`HeadEvidence::mass_by_distance`] to the rounding of f32 scores or, where only the probability is cast, to half an ulp of
+    /// its format (2^-9 in bf16), and repeats it. Zeros where every row overflows.
+    pub mass_by_distance: Vec<f64>,
+    /// Total variation between that histogram and [`HeadEvidence::mass_by_distance`]: half the sum of the absolute differences
+    /// of the bins, 0 to 1. Exactly 0 where the histogram is repeated; `None` where every row overflows.
+    pub total_variation: Option<f64>,
 }
 
 impl PlanEvidence {
@@ -130,7 +139,8 @@ impl PlanEvidence {
     }
 }
 
-/// How far content ever raised a distant score: the raw score of a pair over that of a near one in the same row, nats.
+/// How far content ever raised a distant score: the raw score of a pair over that of a near one in the same row, nats. The largest
+/// values are over pairs that f32 attention sees (weight not exactly zero), the percentiles over all pairs of the sampled rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContentAdvantage {
     /// Largest raw score over the row's own diagonal, pairs with `d >= 1`, every row.
@@ -141,7 +151,7 @@ pub struct ContentAdvantage {
     pub largest_over_recent: Option<f64>,
     /// 99th percentile of the same over pairs of the sampled rows.
     pub p99_over_recent: Option<f64>,
-    /// Rows whose pairs entered the percentiles (every k-th row; all of them in short texts).
+    /// Rows whose pairs entered the percentiles: a few evenly spaced ones, all of them in texts below 576 tokens.
     pub sampled_rows: u64,
     /// Width of a bin of the percentile's histogram, nats. The percentile is the upper edge of its bin.
     pub resolution: f64,

@@ -95,6 +95,7 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
         layers: args.layers.is_some().then_some(layers),
         heads: args.heads.is_some().then_some(heads),
         several_calls: false,
+        row_by_row: false,
     };
     let collector = EvidenceCollector::new(&spec, plans.clone(), options);
     let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)

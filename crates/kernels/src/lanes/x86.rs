@@ -249,4 +249,39 @@ impl Lanes for Avx2 {
     fn prefetch(self, p: *const f32) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }
+    #[inline(always)]
+    unsafe fn transpose(
+        self,
+        src: *const f32,
+        src_stride: usize,
+        dst: *mut f32,
+        dst_stride: usize,
+    ) {
+        unsafe {
+            let mut r = [_mm256_setzero_ps(); 8];
+            for (i, x) in r.iter_mut().enumerate() {
+                *x = _mm256_loadu_ps(src.add(i * src_stride));
+            }
+            // 2x2 blocks of f32, then of pairs, then of 128-bit halves.
+            let mut t = r;
+            for i in 0..4 {
+                t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            let mut u = t;
+            for b in [0, 4] {
+                u[b] = _mm256_shuffle_ps::<0x44>(t[b], t[b + 2]);
+                u[b + 1] = _mm256_shuffle_ps::<0xee>(t[b], t[b + 2]);
+                u[b + 2] = _mm256_shuffle_ps::<0x44>(t[b + 1], t[b + 3]);
+                u[b + 3] = _mm256_shuffle_ps::<0xee>(t[b + 1], t[b + 3]);
+            }
+            for i in 0..4 {
+                r[i] = _mm256_permute2f128_ps::<0x20>(u[i], u[4 + i]);
+                r[4 + i] = _mm256_permute2f128_ps::<0x31>(u[i], u[4 + i]);
+            }
+            for (i, x) in r.iter().enumerate() {
+                _mm256_storeu_ps(dst.add(i * dst_stride), *x);
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use super::{HeadTask, KEY_BLOCK, TILE_MAX, TileBias};
 use crate::bias::BiasBounds;
-use crate::exp::{ZERO_AT, soft_cap};
+use crate::exp::soft_cap;
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
 use crate::skip::{Bounds, reach_bound};
@@ -133,13 +133,13 @@ impl<S: Lanes, const NV: usize> Reach<S, NV> {
                 Near::Each(&table[at..at + NV * w])
             }
         };
-        let finite = s.splat(f32::MAX);
+        let raw_max = s.splat(bounds.raw_max);
         let minus_inf = s.splat(f32::NEG_INFINITY);
         let mut zero_everywhere = true;
         for v in 0..NV {
             let alive = s.le(s.iota(), s.splat(self.rows as f32 - 1.0 - (v * w) as f32));
             let mut score = s.mul(self.norm[v], s.splat(norm));
-            zero_everywhere &= s.all(s.le(score, finite));
+            zero_everywhere &= s.all(s.le(score, raw_max));
             if let Some((cap, CapOrder::BeforeBias)) = cap {
                 let slack = s.fma(score, s.splat(1.0 + CAP_SLACK), s.splat(cap * CAP_SLACK));
                 score = s.min(slack, s.splat(cap));
@@ -158,7 +158,7 @@ impl<S: Lanes, const NV: usize> Reach<S, NV> {
                 );
             }
             let gap = s.select(alive, s.sub(score, max[v]), minus_inf);
-            zero_everywhere &= s.all(s.le(gap, s.splat(ZERO_AT)));
+            zero_everywhere &= s.all(s.le(gap, s.splat(bounds.cut)));
         }
         zero_everywhere
     }

@@ -8,7 +8,7 @@
     reason = "constant indices into register arrays; iterators can push the arrays into memory"
 )]
 
-use super::{LIFT_LN, Rows, TILE_MAX, TileOut};
+use super::{LIFT, LIFT_LN, Rows, TILE_MAX, TileOut};
 use crate::lanes::Lanes;
 
 /// Rows `first .. first + n` transposed and scaled: `to[c * tile + r] = scale * x[first + r][c]`, zero for lanes beyond `n`.
@@ -97,6 +97,7 @@ pub(super) unsafe fn write_out<S: Lanes, const NV: usize>(
         }
         unpack_rows::<S, NV>(s, width, rows, ot, to.out, to.out_stride);
         for r in 0..rows {
+            to.sum[r] = sums[r] / LIFT;
             let (max, sum) = (f64::from(to.max[r]), f64::from(sums[r]));
             *to.lse.add(r) = if sum <= 0.0 {
                 f32::NEG_INFINITY

@@ -42,7 +42,7 @@ use crate::skip::{AttentionStats, Bounds};
 use bound::{Proof, Reach};
 
 use ends::{pack_rows, write_out};
-use scores::{cap_block, finish_scores, plain_scores, products};
+use scores::{cap_block, finish_scores, plain_scores, products, watched_scores};
 use seed::first_maxima;
 use values::{is_finite, weighted_values, weighted_values_masked};
 
@@ -102,6 +102,48 @@ pub(crate) struct Strip {
     pub(crate) stride: usize,
 }
 
+/// Where one tile's raw scores go as they are computed, for an observer of whole tiles: queries side by side.
+#[derive(Clone, Copy)]
+pub(crate) struct TileStore {
+    /// `[n_keys rounded up to a block, tile]`
+    pub(crate) raw: *mut f32,
+    /// `[blocks, 4, tile]`: smallest and largest raw score, smallest and largest score, of each query over a block. Not
+    /// written for blocks on the diagonal.
+    pub(crate) ends: *mut f32,
+}
+
+impl TileStore {
+    /// The part of the block that starts at key `j0`.
+    ///
+    /// # Safety
+    /// The store has that block.
+    unsafe fn block(self, j0: usize, tile: usize) -> KeptBlock {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            KeptBlock {
+                raw: self.raw.add(j0 * tile),
+                ends: self.ends.add(j0 / KEY_BLOCK * 4 * tile),
+            }
+        }
+    }
+}
+
+/// [`TileStore`] of one block.
+#[derive(Clone, Copy)]
+struct KeptBlock {
+    raw: *mut f32,
+    ends: *mut f32,
+}
+
+/// Who watches a tile.
+#[derive(Clone, Copy)]
+pub(crate) enum Watch {
+    Nobody,
+    Rows(Strip),
+    /// Only in calls without padding and without a cap.
+    Tiles(TileStore),
+}
+
 /// Where one tile's results go.
 pub(crate) struct TileOut {
     /// Row `r` starts at `ptr + r * stride`.
@@ -111,6 +153,10 @@ pub(crate) struct TileOut {
     pub(crate) lse: *mut f32,
     /// `[rows]`
     pub(crate) max: [f32; TILE_MAX],
+    /// `[rows]`: sums of `exp(score - max)`.
+    pub(crate) sum: [f32; TILE_MAX],
+    /// Width of the tile: the queries, and lanes without one.
+    pub(crate) lanes: usize,
     /// Blocks met and left out.
     pub(crate) stats: AttentionStats,
     /// Keys before this one were not computed: their weights are zero in every row.
@@ -182,7 +228,7 @@ struct Block<'a, 'b> {
 /// that a micro-kernel treats at once.
 ///
 /// # Safety
-/// The pointers of `task`, `strip` and `to` are valid for what their documentation says.
+/// The pointers of `task`, `watch` and `to` are valid for what their documentation says.
 #[inline(always)]
 pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     s: S,
@@ -190,7 +236,7 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     first_row: usize,
     rows: usize,
     scratch: &mut Scratch,
-    strip: Option<Strip>,
+    watch: Watch,
     to: &mut TileOut,
 ) {
     let w = S::WIDTH;
@@ -215,7 +261,7 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         blocks: n_blocks as u64,
         blocks_skipped: 0,
     };
-    to.from_key = 0;
+    (to.from_key, to.lanes) = (0, tile);
     let (mut reach, mut m) = (None, [minus_inf; NV]);
     // A single block finds the same maxima.
     if n_blocks > 1 {
@@ -269,14 +315,21 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         let mut mx = m;
         // SAFETY: keys `j0 .. j0 + nk` exist, the scratch holds a block, the strip `j0 + KEY_BLOCK` columns of a tile.
         unsafe {
-            if strip.is_none() && task.soft_cap.is_none() && !diagonal && !padded {
+            let plain = task.soft_cap.is_none() && !diagonal && !padded;
+            if let (true, Watch::Nobody) = (plain, watch) {
                 plain_scores::<S, R, NV>(s, &block, qt, sp, &mut mx);
+            } else if let (true, Watch::Tiles(store)) = (plain, watch) {
+                watched_scores::<S, R, NV>(s, &block, qt, sp, store.block(j0, tile), &mut mx);
             } else {
                 products::<S, R, NV>(s, &block, qt, sp);
                 if let Some((cap, CapOrder::BeforeBias)) = task.soft_cap {
                     cap_block::<S, NV>(s, nk, cap, sp);
                 }
-                if let Some(strip) = strip {
+                if let Watch::Tiles(store) = watch {
+                    let kept = store.block(j0, tile);
+                    std::ptr::copy_nonoverlapping(sp, kept.raw, nk * tile);
+                }
+                if let Watch::Rows(strip) = watch {
                     for v in 0..NV {
                         for g in (0..nk).step_by(w) {
                             let dst = strip.ptr.add(v * w * strip.stride + j0 + g);

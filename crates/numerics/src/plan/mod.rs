@@ -25,7 +25,7 @@ mod zero;
 pub use parse::{PlanError, plan_names};
 pub use path::ScorePath;
 pub use score::{ScoreSpec, stored_bias};
-pub use zero::Criterion;
+pub use zero::{Criterion, QuotientRule, ZeroRule};
 
 use crate::convention::{BiasForm, KeyOrigin, ScaleOrder};
 use crate::format::{Format, Underflow};

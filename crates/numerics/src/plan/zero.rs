@@ -113,21 +113,26 @@ impl PrecisionPlan {
         }
     }
 
-    /// Gap above which `cast(round(quotient, numerator / sum))` is 0.
-    ///
-    /// Work in units of the exponential's smallest subnormal `u`. The largest quotient that becomes 0 is `c` (half the
-    /// smallest probability, widened by half a step of the quotient's format if that is another one). A numerator becomes 0
-    /// iff it is at most `c * sum`; numerators lie on the grid of the exponential's format, so the largest such one is `n`,
-    /// and `exp` rounds to `n` or less iff it is below `n` plus half a step.
-    fn quotient_zero_gap(&self, quotient: Format, ln_sum: f64) -> f64 {
-        let exp_zero = self.exp_zero_nats();
-        if ln_sum.is_nan() {
-            return exp_zero;
+    /// [`PrecisionPlan::zero_gap`] prepared for many rows, by the row's sum instead of its logarithm.
+    pub fn zero_rule(&self, criterion: Criterion) -> ZeroRule {
+        let quotient = match criterion {
+            Criterion::Exp => None,
+            Criterion::Plan => self.normalise_before_cast,
+            Criterion::Weight => Some(self.normalise_before_cast.unwrap_or(self.probability)),
+        };
+        match quotient {
+            Some(quotient) => ZeroRule::Quotient(self.quotient_rule(quotient)),
+            None => ZeroRule::Fixed(self.zero_gap(criterion, 0.0)),
         }
+    }
+
+    fn quotient_zero_gap(&self, quotient: Format, ln_sum: f64) -> f64 {
+        self.quotient_rule(quotient).gap(ln_sum.exp())
+    }
+
+    fn quotient_rule(&self, quotient: Format) -> QuotientRule {
         let e = self.exp.format;
         let unit_exponent = e.min_subnormal_exponent();
-        // The sum of exp(score - max - max_offset), as the plan holds it.
-        let sum = self.accumulator.round((ln_sum - self.max_offset).exp());
         let limit_exponent = zero_limit_log2(self.probability, self.probability_underflow);
         let mut limit = 2.0_f64.powi(limit_exponent - unit_exponent);
         if quotient != self.probability {
@@ -140,22 +145,87 @@ impl PrecisionPlan {
                 Underflow::Flush => -half_step,
             };
         }
-        let bound = limit * sum;
+        QuotientRule {
+            exp_zero: self.exp_zero_nats(),
+            limit,
+            unit_nats: f64::from(unit_exponent) * LN_2,
+            significand_bits: e.significand_bits() as i32,
+            flush: self.probability_underflow == Underflow::Flush,
+            max_offset: self.max_offset,
+            offset_factor: (-self.max_offset).exp(),
+            accumulator: self.accumulator,
+        }
+    }
+}
+
+/// The gap above which a weight is exactly 0, as a function of the row's sum. See [`PrecisionPlan::zero_gap`].
+#[derive(Clone, Copy, Debug)]
+pub enum ZeroRule {
+    /// The same in every row, nats.
+    Fixed(f64),
+    /// Depends on the row's sum.
+    Quotient(QuotientRule),
+}
+
+impl ZeroRule {
+    /// The gap in nats above which an entry's weight is exactly 0 in a row whose `exp(-gap)` add up to `sum`. Never larger for
+    /// a larger sum.
+    #[inline]
+    pub fn gap(&self, sum: f64) -> f64 {
+        match self {
+            ZeroRule::Fixed(gap) => *gap,
+            ZeroRule::Quotient(rule) => rule.gap(sum),
+        }
+    }
+}
+
+/// Gap above which `cast(round(quotient, numerator / sum))` is 0.
+///
+/// Work in units of the exponential's smallest subnormal `u`. The largest quotient that becomes 0 is `limit` (half the
+/// smallest probability, widened by half a step of the quotient's format if that is another one). A numerator becomes 0
+/// iff it is at most `limit * sum`; numerators lie on the grid of the exponential's format, so the largest such one is `n`,
+/// and `exp` rounds to `n` or less iff it is below `n` plus half a step.
+#[derive(Clone, Copy, Debug)]
+pub struct QuotientRule {
+    exp_zero: f64,
+    limit: f64,
+    unit_nats: f64,
+    significand_bits: i32,
+    flush: bool,
+    max_offset: f64,
+    offset_factor: f64,
+    accumulator: Format,
+}
+
+impl QuotientRule {
+    #[inline]
+    fn gap(&self, sum: f64) -> f64 {
+        if sum.is_nan() {
+            return self.exp_zero;
+        }
+        // The sum of exp(score - max - max_offset), as the plan holds it.
+        let sum = sum * self.offset_factor;
+        let sum = match self.accumulator {
+            Format::F32 => f64::from(sum as f32),
+            format => format.round(sum),
+        };
+        let bound = self.limit * sum;
         // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
-        let p = e.significand_bits() as i32;
+        let p = self.significand_bits;
         let step = if bound < 2.0_f64.powi(p) {
             1.0
         } else {
             2.0_f64.powi(bound.log2().floor() as i32 - (p - 1))
         };
         // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
-        let largest = match self.probability_underflow {
-            Underflow::Gradual => (bound / step).floor() * step,
-            Underflow::Flush => ((bound / step).ceil() - 1.0) * step,
+        let largest = if self.flush {
+            ((bound / step).ceil() - 1.0) * step
+        } else {
+            (bound / step).floor() * step
         };
         let edge = largest + step / 2.0;
-        let quotient_zero = -(edge.ln() + f64::from(unit_exponent) * LN_2) - self.max_offset;
-        quotient_zero.min(exp_zero)
+        let quotient_zero = -(edge.ln() + self.unit_nats) - self.max_offset;
+        quotient_zero.min(self.exp_zero)
     }
 }
 

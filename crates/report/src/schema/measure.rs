@@ -121,6 +121,13 @@ pub struct MeasurePlanEvidence {
     pub first_blind_distance: Option<u64>,
     /// Largest distance at which a pair was not blind.
     pub last_visible_distance: Option<u64>,
+    /// Attention mass under the plan's own roundings, in the bins of the head's `mass_by_distance`; sums to 1, zeros where
+    /// every row overflows. Repeats the head's where the plan rounds neither scores nor exponential below f32.
+    #[serde(default)]
+    pub mass_by_distance: Vec<f64>,
+    /// Half the sum of the absolute differences between these bins and the head's, 0 to 1; `null` where every row overflows.
+    #[serde(default)]
+    pub total_variation: Option<f64>,
 }
 
 /// Sums over the heads.

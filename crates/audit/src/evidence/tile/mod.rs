@@ -1,0 +1,379 @@
+//! Evidence from whole tiles, queries side by side, as the kernel holds them: the fast way, with the counts of the slow one.
+//!
+//! Per block of keys the kernel knows every query's smallest and largest score. A block whose every gap is on one side of a
+//! threshold is decided at once for the whole tile, under every plan: gaps under a plan differ from those of the forward pass by
+//! no more than its roundings ([`Slack`]). Only blocks that straddle a threshold are looked at pair by pair, with the plan's own
+//! entries and each row's own thresholds, so the counts are those of a loop over all pairs. Only blocks within
+//! [`UNSUMMED_NATS`] of a maximum add to the masses.
+//!
+//! [`Slack`]: crate::evidence::table::Slack
+//! [`UNSUMMED_NATS`]: crate::evidence::plan::UNSUMMED_NATS
+
+mod own;
+mod plans;
+mod streamed;
+
+use std::ops::Range;
+
+use kernels::ScoreTile;
+
+use crate::evidence::collector::Job;
+use crate::evidence::head::{Call, Group, HeadCounts, Scratch};
+use crate::evidence::lanes::Entry;
+use crate::evidence::row::assemble;
+use crate::evidence::scan::CHUNK;
+
+/// Entries before difference 0 in arrays by difference: hidden pairs of a tile lie there.
+const PAD: usize = 64;
+
+/// Buffers of one tile.
+#[derive(Debug, Default)]
+pub(crate) struct TileScratch {
+    blocks: Vec<Block>,
+    /// `[CHUNK, lanes]`
+    narrow: Vec<f32>,
+    wide: Vec<f64>,
+    terms: Vec<f32>,
+    /// Smallest and largest score of each lane over each block on the diagonal.
+    diagonal: Vec<[Vec<f32>; 2]>,
+    /// Weights of the live blocks of a group, `[keys, lanes]`.
+    weights: Vec<f32>,
+    /// Mass and blind pairs at `PAD + difference`; zero between uses.
+    mass: Vec<f32>,
+    blind: Vec<u32>,
+    /// One row, for what goes row by row.
+    row: Vec<f32>,
+    /// Largest entry of each lane in each block, of one group.
+    highs: Vec<f32>,
+}
+
+/// One block of keys.
+#[derive(Clone, Debug)]
+struct Block {
+    keys: Range<usize>,
+    /// Some lane does not see some key.
+    hidden: bool,
+    /// Some key is on the tile's diagonal.
+    diagonal: bool,
+    /// Smallest and largest gap of any pair, nats: those of the forward pass.
+    near: f32,
+    far: f32,
+}
+
+/// What is known of each query of a tile.
+#[derive(Clone, Debug)]
+struct Lanes<const W: usize> {
+    /// Lanes that take part: rows whose scores are finite.
+    good: [bool; W],
+    n_good: u64,
+    /// Last key a lane sees; -1 for lanes that do not take part.
+    last_key: [i32; W],
+    /// Largest score; 0 for lanes that do not take part.
+    max: [f32; W],
+    sum: [f64; W],
+}
+
+impl<const W: usize> Lanes<W> {
+    fn new(tile: &ScoreTile<'_>) -> Self {
+        let mut lanes = Self {
+            good: [false; W],
+            n_good: 0,
+            last_key: [-1; W],
+            max: [0.0; W],
+            sum: [1.0; W],
+        };
+        for row in 0..tile.n_rows {
+            if tile.row_max[row].is_finite() && tile.row_lse[row].is_finite() {
+                lanes.good[row] = true;
+                lanes.n_good += 1;
+                lanes.last_key[row] = (tile.first_query + row).min(tile.n_keys - 1) as i32;
+                lanes.max[row] = tile.row_max[row];
+                lanes.sum[row] = f64::from(tile.row_sum[row]);
+            }
+        }
+        lanes
+    }
+
+    /// Lanes that take part.
+    fn alive(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..W).filter(|&lane| self.good[lane])
+    }
+
+    /// Leaves a lane out.
+    fn drop_lane(&mut self, lane: usize) {
+        self.good[lane] = false;
+        self.n_good -= 1;
+        self.last_key[lane] = -1;
+    }
+
+    /// One past the last of `keys` that a lane sees.
+    fn seen_end(&self, lane: usize, keys: &Range<usize>) -> usize {
+        let end = usize::try_from(self.last_key[lane] + 1).unwrap_or(0);
+        end.clamp(keys.start, keys.end)
+    }
+
+    /// Pairs of a block.
+    fn pairs(&self, keys: &Range<usize>) -> u64 {
+        let seen = |lane| (self.seen_end(lane, keys) - keys.start) as u64;
+        self.alive().map(seen).sum()
+    }
+
+    /// Smallest and largest sum.
+    fn sums(&self) -> (f64, f64) {
+        self.alive()
+            .fold((f64::INFINITY, 0.0), |(least, most), lane| {
+                (self.sum[lane].min(least), self.sum[lane].max(most))
+            })
+    }
+
+    /// Writes `value` over every pair of `keys` that is hidden or belongs to nobody; `out` is `[keys, W]`.
+    #[inline(always)]
+    fn hide<T: Copy>(&self, keys: &Range<usize>, value: T, out: &mut [T]) {
+        for (key, out) in keys.clone().zip(out.as_chunks_mut::<W>().0) {
+            for lane in 0..W {
+                out[lane] = if key as i32 > self.last_key[lane] {
+                    value
+                } else {
+                    out[lane]
+                };
+            }
+        }
+    }
+
+    /// Smallest and largest gap, given each lane's smallest and largest score.
+    #[inline(always)]
+    fn gap_ends(&self, low: &[f32; W], high: &[f32; W]) -> (f32, f32) {
+        let mut near = [f32::INFINITY; W];
+        let mut far = [f32::NEG_INFINITY; W];
+        for lane in 0..W {
+            if self.good[lane] {
+                near[lane] = self.max[lane] - high[lane];
+                far[lane] = self.max[lane] - low[lane];
+            }
+        }
+        (
+            near.into_iter().fold(f32::INFINITY, f32::min),
+            far.into_iter().fold(f32::NEG_INFINITY, f32::max),
+        )
+    }
+}
+
+/// The buffer of whichever carrier a table needs.
+trait Carrier: Entry {
+    fn entries(buffers: &mut TileScratch) -> &mut Vec<Self>;
+}
+
+impl Carrier for f32 {
+    fn entries(buffers: &mut TileScratch) -> &mut Vec<Self> {
+        &mut buffers.narrow
+    }
+}
+
+impl Carrier for f64 {
+    fn entries(buffers: &mut TileScratch) -> &mut Vec<Self> {
+        &mut buffers.wide
+    }
+}
+
+/// Takes one tile of `W` lanes.
+#[inline(always)]
+pub(crate) fn take_tile<const W: usize>(
+    counts: &mut HeadCounts,
+    job: &Job,
+    call: &Call,
+    tile: &ScoreTile<'_>,
+    scratch: &mut Scratch,
+) {
+    let lanes = Lanes::<W>::new(tile);
+    counts.rows += lanes.n_good;
+    counts.non_finite_rows += tile.n_rows as u64 - lanes.n_good;
+    if lanes.n_good == 0 {
+        return;
+    }
+    for lane in lanes.alive() {
+        let base = job.offsets.base(tile.first_query + lane);
+        counts
+            .pairs
+            .add_run(base..base + lanes.last_key[lane] as usize + 1);
+    }
+    let buffers = &mut scratch.tile;
+    buffers.narrow.resize(CHUNK * W, 0.0);
+    buffers.wide.resize(CHUNK * W, 0.0);
+    buffers.terms.resize(CHUNK * W, 0.0);
+    let differences = PAD + tile.keys_end() + W;
+    if buffers.mass.len() < differences {
+        buffers.mass.resize(differences, 0.0);
+        buffers.blind.resize(differences, 0);
+    }
+    let own = &call.groups[0];
+    if own.lanes.is_none() {
+        for (index, group) in call.groups.iter().enumerate() {
+            let rows = (&lanes.good[..], &lanes.sum[..]);
+            some_plans(
+                counts,
+                job,
+                call,
+                group,
+                &group.plans,
+                tile,
+                scratch,
+                rows,
+                index == 0,
+            );
+        }
+        return;
+    }
+    let raw_max = find_blocks(own, tile, &lanes, buffers);
+    own::take(counts, job, own, tile, &lanes, buffers);
+    sample(counts, job, call, tile, scratch, &lanes);
+    for (index, group) in call.groups.iter().enumerate() {
+        // Plans that have to go row by row.
+        let mut left = Vec::new();
+        if let Some(table) = &group.lanes {
+            let mut taker = plans::Taker {
+                counts,
+                job,
+                group,
+                table,
+                own: own.lanes.as_ref().expect("looked at above"),
+                tile,
+                slack: group.slack.nats(raw_max),
+                is_own: index == 0,
+            };
+            if table.is_wide() {
+                taker.take::<f64, W>(lanes.clone(), &mut scratch.tile, &mut left);
+            } else {
+                taker.take::<f32, W>(lanes.clone(), &mut scratch.tile, &mut left);
+            }
+        } else {
+            left.clone_from(&group.plans);
+        }
+        if !left.is_empty() {
+            let rows = (&lanes.good[..], &lanes.sum[..]);
+            some_plans(counts, job, call, group, &left, tile, scratch, rows, false);
+        }
+    }
+}
+
+/// The blocks of a tile, oldest first, with their gaps; the largest absolute raw score.
+#[inline(always)]
+fn find_blocks<const W: usize>(
+    own: &Group,
+    tile: &ScoreTile<'_>,
+    lanes: &Lanes<W>,
+    buffers: &mut TileScratch,
+) -> f32 {
+    let table = own.lanes.as_ref().expect("the caller has looked");
+    buffers.blocks.clear();
+    buffers.diagonal.clear();
+    let mut raw_max = 0.0_f32;
+    let all_good = lanes.n_good == W as u64;
+    for start in (tile.proven_zero_before..tile.keys_end()).step_by(CHUNK) {
+        let keys = start..(start + CHUNK).min(tile.keys_end());
+        let diagonal = start >= tile.diagonal_from();
+        let (near, far) = if diagonal {
+            let raw = tile.raw(keys.clone());
+            let mut ends = [[f32::INFINITY; W], [f32::NEG_INFINITY; W]];
+            let entries = &mut buffers.narrow[..keys.len() * W];
+            table.entries::<f32, W>(raw, tile.first_query, &keys, entries);
+            for (key, entry) in keys.clone().zip(entries.as_chunks::<W>().0) {
+                for lane in 0..W {
+                    let (x, seen) = (entry[lane], key as i32 <= lanes.last_key[lane]);
+                    let (low, high) = (ends[0][lane], ends[1][lane]);
+                    ends[0][lane] = if seen && x < low { x } else { low };
+                    ends[1][lane] = if seen && x > high { x } else { high };
+                }
+            }
+            for &x in raw {
+                raw_max = if x.abs() > raw_max { x.abs() } else { raw_max };
+            }
+            buffers.diagonal.push(ends.map(|end| end.to_vec()));
+            lanes.gap_ends(&ends[0], &ends[1])
+        } else {
+            let ends = tile.ends(start);
+            for (low, high) in ends.raw_low.iter().zip(ends.raw_high) {
+                raw_max = raw_max.max(-low).max(*high);
+            }
+            lanes.gap_ends(array(ends.low), array(ends.high))
+        };
+        buffers.blocks.push(Block {
+            keys,
+            hidden: diagonal || !all_good,
+            diagonal,
+            near,
+            far,
+        });
+    }
+    raw_max
+}
+
+fn array<const W: usize>(values: &[f32]) -> &[f32; W] {
+    values.try_into().expect("one value a lane")
+}
+
+/// The first `G` values.
+#[inline(always)]
+fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
+    values.first_chunk().expect("a group of lanes")
+}
+
+/// Sampled rows go to the percentiles.
+fn sample<const W: usize>(
+    counts: &mut HeadCounts,
+    job: &Job,
+    call: &Call,
+    tile: &ScoreTile<'_>,
+    scratch: &mut Scratch,
+    lanes: &Lanes<W>,
+) {
+    for lane in lanes.alive() {
+        let query = tile.first_query + lane;
+        if !counts.advantage.samples(query) || query >= tile.n_keys {
+            continue;
+        }
+        let (row, chunks) = (&mut scratch.tile.row, &mut scratch.chunks);
+        tile.row_into(lane, row);
+        let pairs = call.cut(query, row, chunks);
+        let recent = own::recent_best(&call.groups[0], tile, lanes, lane, row);
+        let view = assemble(job.offsets, query, row, chunks, pairs);
+        counts.advantage.sample(&view, row[query], recent);
+    }
+}
+
+/// Takes some plans of a group row by row, `own`: and the forward pass itself. `rows` says which lanes take part, and their sums.
+#[inline(never)]
+#[allow(clippy::too_many_arguments, reason = "one tile and where it goes")]
+fn some_plans(
+    counts: &mut HeadCounts,
+    job: &Job,
+    call: &Call,
+    group: &Group,
+    plans: &[usize],
+    tile: &ScoreTile<'_>,
+    scratch: &mut Scratch,
+    rows: (&[bool], &[f64]),
+    own: bool,
+) {
+    let (mut raw, mut chunks) = (
+        std::mem::take(&mut scratch.tile.row),
+        std::mem::take(&mut scratch.chunks),
+    );
+    for (lane, &sum) in rows.1.iter().enumerate().filter(|&(lane, _)| rows.0[lane]) {
+        let query = tile.first_query + lane;
+        tile.row_into(lane, &mut raw);
+        let pairs = call.cut(query, &raw, &mut chunks);
+        let row = assemble(job.offsets, query, &raw, &chunks, pairs);
+        counts.take_one(job, group, plans, &row, sum, scratch, own);
+    }
+    (scratch.tile.row, scratch.chunks) = (raw, chunks);
+}
+
+/// Adds the masses of a tile to those of the head, and clears them.
+fn flush_mass(by_offset: &mut [f64], mass: &mut [f32], length: usize, differences: usize) {
+    let to = by_offset[length - differences..length].iter_mut().rev();
+    for (to, mass) in to.zip(&mut mass[PAD..PAD + differences]) {
+        *to += f64::from(*mass);
+        *mass = 0.0;
+    }
+    // Hidden pairs have added zeros.
+}

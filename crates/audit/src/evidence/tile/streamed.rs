@@ -1,0 +1,204 @@
+//! Plans whose maximum moves with the blocks of keys, from tiles; see `PlanCounts::streamed` for the same from rows and for the
+//! rule.
+//!
+//! Blocks that were not computed lie so far below the final maximum that the accumulator loses them. Where one of their
+//! scores would have been the running maximum, everything weighed against it is lost for the same reason: leaving them out of
+//! the running maxima changes no count.
+
+use std::ops::Range;
+
+use kernels::ScoreTile;
+use numerics::plan::{BlockOrder, ZeroRule};
+
+use super::plans::{Ranges, Taker};
+use super::{Lanes, PAD, TileScratch, array};
+use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
+use crate::evidence::scan::Real;
+
+/// One visit of a streaming kernel.
+struct Visit<const W: usize> {
+    /// Indices of the tile's blocks.
+    blocks: Range<usize>,
+    /// Running maximum of each lane.
+    maximum: [f32; W],
+}
+
+impl Taker<'_> {
+    /// Whether a plan can be taken from a tile: its blocks are whole blocks here, its threshold is that of the numerator.
+    pub(super) fn can_stream(&self, key_block: usize, rules: &PlanRules) -> bool {
+        key_block.is_multiple_of(ScoreTile::BLOCK)
+            && !self.table.is_wide()
+            && matches!(rules.own, ZeroRule::Fixed(_))
+    }
+
+    /// Counts by the plan's own rule.
+    #[inline(always)]
+    pub(super) fn streamed<const W: usize>(
+        &mut self,
+        plan: usize,
+        rules: &PlanRules,
+        key_block: usize,
+        order: BlockOrder,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
+        self.find_highs(lanes, buffers);
+        let visits = visits::<W>(buffers, key_block, order);
+        let settings = &self.job.plans[plan];
+        let threshold = rules.own.gap(1.0);
+        let lost = settings.accumulator_zero_nats();
+        let Some(last) = visits.last() else { return };
+        let max = last.maximum;
+        // Blocks visited before this one were scaled by zero.
+        let mut killed = [0_usize; W];
+        for (number, pair) in visits.windows(2).enumerate() {
+            for lane in 0..W {
+                let rise = pair[1].maximum[lane] - pair[0].maximum[lane];
+                if f64::from(rise) > -settings.exp.zero_below {
+                    killed[lane] = number + 1;
+                }
+            }
+        }
+        let mut number_of = vec![0; buffers.blocks.len()];
+        for (number, visit) in visits.iter().enumerate() {
+            number_of[visit.blocks.clone()].fill(number);
+        }
+        let mut blind = Ranges::default();
+        let skipped = 0..self.tile.proven_zero_before;
+        blind.extend(&skipped);
+        let (mut found, mut undecided) = (lanes.pairs(&skipped), 0);
+        let mut oldest = self.tile.keys_end();
+        for index in 0..buffers.blocks.len() {
+            let (block, number) = (buffers.blocks[index].clone(), number_of[index]);
+            let running = &visits[number].maximum;
+            let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
+            let mut all = [false; W];
+            let (mut some, mut every, mut losing) = (false, true, false);
+            for lane in lanes.alive() {
+                if lanes.seen_end(lane, &block.keys) == block.keys.start {
+                    continue;
+                }
+                all[lane] = number < killed[lane]
+                    || f64::from(running[lane] - high[lane]) > threshold + UNDECIDED_NATS
+                    || f64::from(max[lane] - high[lane]) > lost + CAST_NATS;
+                let furthest = f64::from(block.far) + self.slack;
+                let risen = f64::from(max[lane] - running[lane]);
+                let none =
+                    furthest - risen <= threshold - UNDECIDED_NATS && furthest <= lost - CAST_NATS;
+                some |= all[lane] || !none;
+                every &= all[lane];
+                losing |= !all[lane] && furthest > lost - CAST_NATS;
+            }
+            if !some {
+                continue;
+            }
+            if every {
+                found += lanes.pairs(&block.keys);
+                blind.extend(&block.keys);
+                continue;
+            }
+            oldest = oldest.min(block.keys.start);
+            let running = *running;
+            let mut counters = std::mem::take(&mut buffers.blind);
+            let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
+            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
+            let last = block.keys.len() - 1;
+            for (row, gap) in gaps.as_chunks::<W>().0.iter().enumerate() {
+                let key = (block.keys.start + row) as i32;
+                let counters = &mut counters[nearest + last - row..][..W];
+                for lane in 0..W {
+                    let near = f64::from(gap[lane]);
+                    let seen = key <= lanes.last_key[lane];
+                    let mut blind = seen && (all[lane] || near > threshold);
+                    if losing && seen && !blind {
+                        let risen = f64::from(max[lane] - running[lane]);
+                        blind = near + risen > lost - CAST_NATS && is_lost(settings, near, risen);
+                    }
+                    let close = seen && !all[lane] && (near - threshold).abs() <= UNDECIDED_NATS;
+                    counters[lane] += u32::from(blind);
+                    found += u64::from(blind);
+                    undecided += u64::from(close);
+                }
+            }
+            buffers.blind = counters;
+        }
+        self.add_runs(plan, &blind, lanes);
+        let counts = &mut self.counts.plans[plan];
+        counts.blind += found;
+        counts.undecided += undecided;
+        self.flush_blind::<W>(plan, oldest, buffers);
+    }
+
+    /// Largest entry of each lane in each block.
+    #[inline(always)]
+    fn find_highs<const W: usize>(&self, lanes: &Lanes<W>, buffers: &mut TileScratch) {
+        let mut highs = std::mem::take(&mut buffers.highs);
+        highs.clear();
+        let mut diagonal = 0;
+        for index in 0..buffers.blocks.len() {
+            let block = buffers.blocks[index].clone();
+            if self.is_own && block.diagonal {
+                highs.extend_from_slice(&buffers.diagonal[diagonal][1]);
+                diagonal += 1;
+                continue;
+            }
+            if self.is_own {
+                highs.extend_from_slice(self.tile.ends(block.keys.start).high);
+                continue;
+            }
+            let mut high = [f32::LOWEST; W];
+            let entries = self.entries::<f32, W>(&block, lanes, buffers);
+            for entry in entries.as_chunks::<W>().0 {
+                for lane in 0..W {
+                    high[lane] = if entry[lane] > high[lane] {
+                        entry[lane]
+                    } else {
+                        high[lane]
+                    };
+                }
+            }
+            highs.extend_from_slice(&high);
+        }
+        buffers.highs = highs;
+    }
+}
+
+/// The tile's blocks in the order of the visit, with the running maxima.
+#[inline(always)]
+fn visits<const W: usize>(
+    buffers: &TileScratch,
+    key_block: usize,
+    order: BlockOrder,
+) -> Vec<Visit<W>> {
+    let mut visits: Vec<Visit<W>> = Vec::new();
+    let number = |index: usize| buffers.blocks[index].keys.start / key_block;
+    for index in 0..buffers.blocks.len() {
+        match visits.last_mut() {
+            Some(visit) if number(visit.blocks.start) == number(index) => {
+                visit.blocks.end = index + 1;
+            }
+            _ => visits.push(Visit {
+                blocks: index..index + 1,
+                maximum: [f32::LOWEST; W],
+            }),
+        }
+    }
+    if order == BlockOrder::NewestFirst {
+        visits.reverse();
+    }
+    let mut running = [f32::LOWEST; W];
+    for visit in &mut visits {
+        for index in visit.blocks.clone() {
+            let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
+            for lane in 0..W {
+                running[lane] = if high[lane] > running[lane] {
+                    high[lane]
+                } else {
+                    running[lane]
+                };
+            }
+        }
+        visit.maximum = running;
+    }
+    visits
+}

@@ -1,0 +1,107 @@
+//! The scores of one tile of queries as the kernel holds them: queries side by side, keys one below the other.
+
+use crate::input::HeadBias;
+use crate::tile::KEY_BLOCK;
+
+/// Scores of a few consecutive queries of one head against all keys they see, in a causal call without padding and without a
+/// soft cap. Lane `r` of every group of [`ScoreTile::lanes`] values belongs to query `first_query + r`; lanes from `n_rows` on
+/// belong to nobody and hold anything.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoreTile<'a> {
+    /// Query head.
+    pub head: usize,
+    /// Key index of the first query (`query_offset` included).
+    pub first_query: usize,
+    /// Queries; at most `lanes`.
+    pub n_rows: usize,
+    /// Keys of the whole call.
+    pub n_keys: usize,
+    /// Lanes of the tile: 8, 16, 24 or 48.
+    pub lanes: usize,
+    /// `[n_rows]`: largest score with bias, in nats.
+    pub row_max: &'a [f32],
+    /// `[n_rows]`: sum of `exp(score - max)` as the forward pass holds it.
+    pub row_sum: &'a [f32],
+    /// `[n_rows]`: logarithm of the sum of `exp(score)`, in nats.
+    pub row_lse: &'a [f32],
+    /// Keys before this one were not computed, as [`crate::HeadSink::spare_scores`] allowed; a multiple of
+    /// [`ScoreTile::BLOCK`].
+    pub proven_zero_before: usize,
+    pub(crate) raw: &'a [f32],
+    pub(crate) ends: &'a [f32],
+    pub(crate) bias: HeadBias<'a>,
+}
+
+/// Extremes of each query over one block of keys, one value a lane. NaN scores are passed over.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockEnds<'a> {
+    /// Smallest raw score.
+    pub raw_low: &'a [f32],
+    /// Largest raw score.
+    pub raw_high: &'a [f32],
+    /// Smallest score with bias.
+    pub low: &'a [f32],
+    /// Largest score with bias.
+    pub high: &'a [f32],
+}
+
+impl<'a> ScoreTile<'a> {
+    /// Keys of a block.
+    pub const BLOCK: usize = KEY_BLOCK;
+
+    /// Keys that the tile's last query sees; earlier queries see fewer.
+    pub fn keys_end(&self) -> usize {
+        (self.first_query + self.n_rows).min(self.n_keys)
+    }
+
+    /// First key of the first block in which some query does not see some key. A multiple of [`ScoreTile::BLOCK`].
+    pub fn diagonal_from(&self) -> usize {
+        (self.first_query + 1) / KEY_BLOCK * KEY_BLOCK
+    }
+
+    /// Raw scores of the keys `keys` from `proven_zero_before` on: scaled `q . k` in nats without bias, `[keys, lanes]`. Keys
+    /// after a query hold what they would score.
+    pub fn raw(&self, keys: std::ops::Range<usize>) -> &'a [f32] {
+        assert!(
+            self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
+            "keys {keys:?} of {} from {}",
+            self.keys_end(),
+            self.proven_zero_before
+        );
+        &self.raw[keys.start * self.lanes..keys.end * self.lanes]
+    }
+
+    /// Extremes of the block that starts at key `start`, before the diagonal.
+    pub fn ends(&self, start: usize) -> BlockEnds<'a> {
+        assert!(
+            start.is_multiple_of(KEY_BLOCK)
+                && (self.proven_zero_before..self.diagonal_from()).contains(&start),
+            "block at {start}"
+        );
+        let at = start / KEY_BLOCK * 4 * self.lanes;
+        let part = |i: usize| &self.ends[at + i * self.lanes..at + (i + 1) * self.lanes];
+        BlockEnds {
+            raw_low: part(0),
+            raw_high: part(1),
+            low: part(2),
+            high: part(3),
+        }
+    }
+
+    /// Raw scores of the keys that query `row` (0-based within the tile) sees; minus infinity before
+    /// `proven_zero_before`.
+    pub fn row_into(&self, row: usize, out: &mut Vec<f32>) {
+        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
+        let end = (self.first_query + row + 1).min(self.n_keys);
+        let from = self.proven_zero_before.min(end);
+        out.clear();
+        out.resize(from, f32::NEG_INFINITY);
+        let lanes = self.raw[from * self.lanes..end * self.lanes].chunks_exact(self.lanes);
+        out.extend(lanes.map(|lanes| lanes[row]));
+    }
+
+    /// Bias in nats of a pair inside the mask; both are key indices.
+    pub fn bias_at(&self, query: usize, key: usize) -> f32 {
+        self.bias.at(query, key)
+    }
+}
