@@ -1,9 +1,10 @@
-//! Certificates from weights, evidence from texts, and the checks that read them.
+//! Certificates from weights, evidence from texts, the checks that read them; evaluation and retrieval probes.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod bounds;
 pub mod certificate;
 pub mod checks;
+pub mod eval;
 pub mod evidence;
 pub mod finding;
 

@@ -1,7 +1,7 @@
 //! Arguments shared by the verbs. What they mean is decided in `commands`.
 
 use crate::commands::{
-    audit, completions, explain, export, horizon, inspect, man, measure, tokens, train,
+    audit, completions, eval, explain, export, horizon, inspect, man, measure, tokens, train,
 };
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -34,6 +34,8 @@ pub(crate) enum Verb {
     Audit(audit::AuditArgs),
     /// What every head does on a text: blind pairs under many plans in one pass, reach, entropy, sinks, loss
     Measure(measure::MeasureArgs),
+    /// How well a model predicts a text, by position and by document, or answers a task from JSON lines
+    Eval(eval::EvalArgs),
     /// Train a decoder from a run file, exactly repeatable and resumable
     Train(train::TrainArgs),
     /// Write a trained decoder in a layout that others read

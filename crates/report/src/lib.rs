@@ -15,6 +15,7 @@ pub mod schema;
 pub mod text;
 
 mod convert;
+mod convert_eval;
 
 pub use number::Distance;
 pub use schema::{AuditReport, HorizonReport, InspectReport, MeasureReport, SCHEMA_VERSION};

@@ -34,6 +34,40 @@ pub(super) fn check(
     )
 }
 
+/// All weights are kept in memory up to this size, unless `--max-memory` allows less.
+const WEIGHTS_KEPT_BYTES: u64 = 16 << 30;
+
+/// The same for many unobserved passes of at most `length` tokens, with a key/value cache. Gives whether all weights may be kept
+/// in memory between passes; otherwise each pass reads them again.
+pub(super) fn check_repeated(
+    spec: &ModelSpec,
+    length: usize,
+    global: &GlobalArgs,
+) -> Result<bool, Failure> {
+    let estimate = |keep_weights| {
+        let request = MemoryRequest {
+            cache: true,
+            keep_weights,
+            ..MemoryRequest::new(length)
+        };
+        memory_estimate(spec, &request)
+    };
+    let kept = estimate(true);
+    let keep = kept.weights <= WEIGHTS_KEPT_BYTES
+        && global.max_memory.is_none_or(|limit| kept.peak <= limit);
+    judge(
+        if keep {
+            kept.peak
+        } else {
+            estimate(false).peak
+        },
+        &report::text::plural(length as u64, "token"),
+        "use a smaller length",
+        global,
+    )?;
+    Ok(keep)
+}
+
 /// The same for bounds from weights, whatever the length: the query and key projections of two layers in f32, and of one in
 /// f64 with a copy to work on.
 pub(super) fn check_bounds(spec: &ModelSpec, global: &GlobalArgs) -> Result<(), Failure> {

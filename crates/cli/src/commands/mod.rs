@@ -4,9 +4,11 @@ pub(crate) mod audit;
 pub(crate) mod completions;
 mod describe;
 mod estimate;
+pub(crate) mod eval;
 pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod horizon;
+mod ids;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod measure;
@@ -33,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Inspect(args) => inspect::run(&args, &global),
         Verb::Audit(args) => audit::run(&args, &global),
         Verb::Measure(args) => measure::run(&args, &global),
+        Verb::Eval(args) => eval::run(&args, &global),
         Verb::Train(args) => train::run(&args, &global),
         Verb::Export(args) => export::run(&args, &global),
         Verb::Tokens(args) => tokens::run(&args, &global),

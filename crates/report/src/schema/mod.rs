@@ -4,12 +4,17 @@
 //! found. Distances are tokens, exponents and scores are nats, shares lie in `[0, 1]`.
 
 mod audit;
+mod eval;
 mod explain;
 mod horizon;
 mod inspect;
 mod measure;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
+pub use eval::{
+    Accuracy, AlternativeRecord, DocumentLoss, EvalReport, MeanLoss, PerplexityReport,
+    PositionLoss, TaskItemRecord, TaskReport,
+};
 pub use explain::{CheckPage, ExplainReport, RemedyLine};
 pub use horizon::{HorizonHead, HorizonPlan, HorizonReport, HorizonSummary};
 pub use inspect::{AlibiFacts, DtypeCount, FoldedTensor, InspectReport, SelfCheck, TensorRow};

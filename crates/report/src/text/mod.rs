@@ -3,6 +3,7 @@
 mod audit;
 mod chart;
 mod escape;
+mod eval;
 mod explain;
 mod horizon;
 mod inspect;

@@ -1,0 +1,105 @@
+//! Text to token ids, by the model's tokenizer, another one, or bytes.
+
+use crate::embedded;
+use crate::failure::Failure;
+use ::audit::eval::TextCodec;
+use checkpoint::Checkpoint;
+use checkpoint::tokenizer::{Tokenizer, check_ids};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// What makes ids of text.
+#[derive(Clone, Debug, Args)]
+pub(super) struct CodecArgs {
+    /// Tokenizer [default: the model's own]
+    #[arg(long, value_name = "FILE", conflicts_with = "bytes")]
+    tokenizer: Option<PathBuf>,
+    /// One token id a byte of the text
+    #[arg(long)]
+    bytes: bool,
+}
+
+/// What makes ids of text; ids outside the model's vocabulary are an error.
+#[derive(Debug)]
+pub(super) struct Codec {
+    tokenizer: Option<Tokenizer>,
+    vocab_size: usize,
+}
+
+impl Codec {
+    /// The codec that was asked for, for a model with `vocab_size` ids.
+    pub(super) fn new(
+        args: &CodecArgs,
+        checkpoint: &Checkpoint,
+        vocab_size: usize,
+    ) -> Result<Self, Failure> {
+        let tokenizer = match &args.tokenizer {
+            _ if args.bytes => None,
+            Some(path) => Some(Tokenizer::open(path)?),
+            None => Some(checkpoint.tokenizer()?),
+        };
+        Ok(Self {
+            tokenizer,
+            vocab_size,
+        })
+    }
+
+    /// File name of the tokenizer, or `bytes`.
+    pub(super) fn name(&self) -> String {
+        match &self.tokenizer {
+            None => "bytes".to_owned(),
+            Some(tokenizer) => {
+                let name = tokenizer.path().file_name().unwrap_or_default();
+                name.to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    /// BLAKE3 of the tokenizer's file.
+    pub(super) fn hash(&self) -> Option<String> {
+        self.tokenizer.as_ref().map(|t| t.hash().to_owned())
+    }
+}
+
+impl TextCodec for Codec {
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        let ids = match &self.tokenizer {
+            None => embedded::byte_ids(text.as_bytes()),
+            Some(tokenizer) => tokenizer.encode(text).map_err(|error| error.to_string())?,
+        };
+        check_ids(&ids, self.vocab_size).map_err(|error| error.to_string())?;
+        Ok(ids)
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String, String> {
+        match &self.tokenizer {
+            // an id beyond the bytes has no text
+            None => {
+                let bytes: Vec<u8> = ids
+                    .iter()
+                    .map(|&id| u8::try_from(id).unwrap_or(0xff))
+                    .collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Some(tokenizer) => tokenizer.decode(ids).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// A text file in UTF-8, for the flag `flag`.
+pub(super) fn read_text(file: &Path, flag: &str) -> Result<String, Failure> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        Failure::cannot_read(
+            file,
+            &error,
+            &format!("{flag} expects a text file in UTF-8"),
+        )
+    })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::error(format!(
+            "{}: expected UTF-8 text, found another byte at offset {at}",
+            file.display()
+        ))
+    })
+}
