@@ -7,6 +7,7 @@ pub mod checks;
 pub mod eval;
 pub mod evidence;
 pub mod finding;
+pub mod probe;
 
 pub use bounds::{
     BoundMethod, BoundsOptions, HeadBounds, ProjectionRounding, VOCABULARY_FLOPS_DEFAULT,

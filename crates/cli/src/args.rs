@@ -1,7 +1,7 @@
 //! Arguments shared by the verbs. What they mean is decided in `commands`.
 
 use crate::commands::{
-    audit, completions, eval, explain, export, horizon, inspect, man, measure, tokens, train,
+    audit, completions, eval, explain, export, horizon, inspect, man, measure, probe, tokens, train,
 };
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -36,6 +36,8 @@ pub(crate) enum Verb {
     Measure(measure::MeasureArgs),
     /// How well a model predicts a text, by position and by document, or answers a task from JSON lines
     Eval(eval::EvalArgs),
+    /// What a model finds in a long text, by length and depth: retrieval probes
+    Probe(probe::ProbeArgs),
     /// Train a decoder from a run file, exactly repeatable and resumable
     Train(train::TrainArgs),
     /// Write a trained decoder in a layout that others read
@@ -69,7 +71,7 @@ pub(crate) struct GlobalArgs {
     /// Threads to compute with [default: all]; the result does not depend on it
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit and measure; the other verbs need next to none)
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit, measure, eval and probe; the other verbs need next to none)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) max_memory: Option<u64>,
     /// Say nothing on stderr but errors

@@ -16,6 +16,7 @@ pub mod text;
 
 mod convert;
 mod convert_eval;
+mod convert_probe;
 
 pub use number::Distance;
 pub use schema::{AuditReport, HorizonReport, InspectReport, MeasureReport, SCHEMA_VERSION};

@@ -12,6 +12,7 @@ mod ids;
 pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod measure;
+pub(crate) mod probe;
 pub(crate) mod tokens;
 pub(crate) mod train;
 
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Audit(args) => audit::run(&args, &global),
         Verb::Measure(args) => measure::run(&args, &global),
         Verb::Eval(args) => eval::run(&args, &global),
+        Verb::Probe(args) => probe::run(&args, &global),
         Verb::Train(args) => train::run(&args, &global),
         Verb::Export(args) => export::run(&args, &global),
         Verb::Tokens(args) => tokens::run(&args, &global),

@@ -9,6 +9,7 @@ mod explain;
 mod horizon;
 mod inspect;
 mod measure;
+mod probe;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
 pub use eval::{
@@ -21,6 +22,11 @@ pub use inspect::{AlibiFacts, DtypeCount, FoldedTensor, InspectReport, SelfCheck
 pub use measure::{
     DistanceBin, LossInfo, MeasureHead, MeasurePlanEvidence, MeasurePlanSummary, MeasureReport,
     MeasureSummary,
+};
+
+pub use probe::{
+    ProbeArea, ProbeCell, ProbeHeader, ProbeReport, ProbeSample, ProbeScore, ProbeSettings,
+    ProbeWhatIf,
 };
 
 use serde::{Deserialize, Serialize};

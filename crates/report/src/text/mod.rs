@@ -9,6 +9,7 @@ mod horizon;
 mod inspect;
 mod measure;
 mod outcome;
+mod probe;
 mod style;
 mod table;
 

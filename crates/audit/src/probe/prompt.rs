@@ -1,0 +1,320 @@
+//! Prompts of an exact length, the fact at an exact depth.
+//!
+//! A prompt is introduction, filler, fact, filler, question; its length counts tokens, and the answer's room belongs to it. The
+//! filler shrinks until everything fits and nothing is ever cut. Each piece is encoded by itself, the haystack once for all cells:
+//! pieces begin with a space or a line break, where the common tokenizers break anyway, and a prompt of ids is what the model sees.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::task::ProbeTask;
+use crate::eval::{EvalError, TextCodec, split_pair};
+
+/// Tokens of room for the answer beyond those of the right one: enough to see where a longer number ends.
+const ROOM_TOKENS: usize = 4;
+
+/// Filler, unit by unit; the fact goes between two units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Haystack {
+    units: Vec<Vec<u32>>,
+}
+
+impl Haystack {
+    /// Encodes the units.
+    ///
+    /// # Errors
+    /// No units, a unit without tokens, and what the tokenizer reports.
+    pub fn new<'a>(
+        codec: &dyn TextCodec,
+        units: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, EvalError> {
+        let encode = |unit| codec.encode(unit).map_err(EvalError::Input);
+        let units = units
+            .into_iter()
+            .map(encode)
+            .collect::<Result<Vec<_>, _>>()?;
+        if units.is_empty() || units.iter().any(Vec::is_empty) {
+            return Err(EvalError::Input("the haystack is empty".into()));
+        }
+        Ok(Self { units })
+    }
+
+    /// As many units as fit into `budget` tokens, over and over.
+    fn fill(&self, budget: usize) -> Vec<&[u32]> {
+        let mut used = 0;
+        let units = self.units.iter().map(Vec::as_slice).cycle();
+        units
+            .take_while(|unit| {
+                used += unit.len();
+                used <= budget
+            })
+            .collect()
+    }
+}
+
+/// One prompt of a cell, without what the whole cell shares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// The number to be found.
+    pub key: String,
+    /// Ids after [`CellPrompts::shared`]: the fact, the filler after it, the question.
+    pub rest: Vec<u32>,
+    /// Ids of the right answer.
+    pub answer: Vec<u32>,
+    /// Ids of the fact.
+    pub needle_tokens: usize,
+}
+
+/// The prompts of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellPrompts {
+    /// Tokens that prompt and answer may have.
+    pub length: usize,
+    /// Depth asked for, 0 (first) to 1 (last).
+    pub depth: f64,
+    /// Share of the filler that lies before the fact; `None` where there is no room for any.
+    pub true_depth: Option<f64>,
+    /// Ids before the fact: the same for all samples.
+    pub shared: Vec<u32>,
+    /// One entry a sample.
+    pub prompts: Vec<Prompt>,
+    /// Most tokens of an answer.
+    pub answer_room: usize,
+}
+
+/// Builds the prompts of cells.
+pub struct PromptBuilder<'a> {
+    codec: &'a dyn TextCodec,
+    task: &'a ProbeTask,
+    haystack: Haystack,
+    introduction: Vec<u32>,
+    seed: u64,
+}
+
+impl<'a> PromptBuilder<'a> {
+    /// Encodes what all cells share. `prefix` is an id put before everything; no other special token is ever added.
+    ///
+    /// # Errors
+    /// As [`Haystack::new`].
+    pub fn new(
+        codec: &'a dyn TextCodec,
+        task: &'a ProbeTask,
+        prefix: Option<u32>,
+        seed: u64,
+    ) -> Result<Self, EvalError> {
+        let haystack = Haystack::new(codec, task.filler.iter().map(String::as_str))?;
+        let mut introduction = codec.encode(&task.introduction).map_err(EvalError::Input)?;
+        if let Some(prefix) = prefix {
+            introduction.insert(0, prefix);
+        }
+        Ok(Self {
+            codec,
+            task,
+            haystack,
+            introduction,
+            seed,
+        })
+    }
+
+    /// The prompts of a cell. The filler is the same for all samples, so that its keys and values are computed once: it leaves
+    /// room for the longest fact and answer among them.
+    ///
+    /// # Errors
+    /// A length that not even the prompt without filler fits into, a tokenizer that loses the key, and what it reports.
+    pub fn cell(
+        &self,
+        length: usize,
+        depth: f64,
+        samples: usize,
+    ) -> Result<CellPrompts, EvalError> {
+        let pieces = (0..samples).map(|sample| self.pieces(length, depth, sample));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+        let longest = |of: fn(&Pieces) -> usize| pieces.iter().map(of).max().unwrap_or(0);
+        let answer_room = longest(|p| p.answer.len()) + ROOM_TOKENS;
+        let fixed =
+            self.introduction.len() + longest(|p| p.needle.len() + p.question.len()) + answer_room;
+        let Some(budget) = length.checked_sub(fixed) else {
+            return Err(EvalError::Input(format!(
+                "length {length} is too short for {}: its prompt without any filler and the answer take {fixed} tokens, and \
+                 nothing is ever cut",
+                self.task.task
+            )));
+        };
+        let units = self.haystack.fill(budget);
+        let before = units_before(&units, depth);
+        let tokens = |units: &[&[u32]]| units.iter().map(|unit| unit.len()).sum::<usize>();
+        let (all, ahead) = (tokens(&units), tokens(&units[..before]));
+        #[allow(clippy::cast_precision_loss)] // tokens of a prompt
+        let true_depth = (all > 0).then(|| ahead as f64 / all as f64);
+        let shared = [self.introduction.clone(), units[..before].concat()].concat();
+        let after = units[before..].concat();
+        let prompt = |p: Pieces| Prompt {
+            needle_tokens: p.needle.len(),
+            rest: [p.needle, after.clone(), p.question].concat(),
+            key: p.key,
+            answer: p.answer,
+        };
+        let cell = CellPrompts {
+            length,
+            depth,
+            true_depth,
+            shared,
+            prompts: pieces.into_iter().map(prompt).collect(),
+            answer_room,
+        };
+        self.verify(&cell)?;
+        Ok(cell)
+    }
+
+    fn pieces(&self, length: usize, depth: f64, sample: usize) -> Result<Pieces, EvalError> {
+        let key = key(self.seed, length, depth, sample, self.task.digits);
+        let put = |text: &str| text.replace("{key}", &key);
+        let needle = self.codec.encode(&put(&self.task.needle));
+        let pair = split_pair(self.codec, &self.task.question, &put(&self.task.answer))?;
+        Ok(Pieces {
+            needle: needle.map_err(EvalError::Input)?,
+            question: pair.context,
+            answer: pair.continuation,
+            key,
+        })
+    }
+
+    /// A prompt in which the fact cannot be read is our mistake or the tokenizer's, not the model's.
+    fn verify(&self, cell: &CellPrompts) -> Result<(), EvalError> {
+        let stated = self.task.needle.matches("{key}").count();
+        for prompt in &cell.prompts {
+            let needle = &prompt.rest[..prompt.needle_tokens];
+            let text = self.codec.decode(needle).map_err(EvalError::Input)?;
+            if text.matches(&prompt.key).count() != stated {
+                return Err(EvalError::Input(format!(
+                    "the tokenizer does not give back the key {}: the fact becomes {text:?}",
+                    prompt.key
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Pieces {
+    key: String,
+    needle: Vec<u32>,
+    question: Vec<u32>,
+    answer: Vec<u32>,
+}
+
+/// Units before the fact: the boundary nearest to `depth` times the tokens of the filler, the earlier of two.
+fn units_before(units: &[&[u32]], depth: f64) -> usize {
+    let total: usize = units.iter().map(|unit| unit.len()).sum();
+    #[allow(clippy::cast_precision_loss)] // tokens of a prompt
+    let off = |tokens: usize| (tokens as f64 - depth * total as f64).abs();
+    let (mut best, mut tokens) = ((0, off(0)), 0);
+    for (index, unit) in units.iter().enumerate() {
+        tokens += unit.len();
+        if off(tokens) < best.1 {
+            best = (index + 1, off(tokens));
+        }
+    }
+    best.0
+}
+
+/// The key of a sample, `digits` digits without a leading zero, a function of where it is used.
+fn key(seed: u64, length: usize, depth: f64, sample: usize, digits: u32) -> String {
+    let mut bytes = [0; 32];
+    let parts = [seed, length as u64, depth.to_bits(), sample as u64];
+    for (place, part) in bytes.chunks_exact_mut(8).zip(parts) {
+        place.copy_from_slice(&part.to_le_bytes());
+    }
+    let mut random = ChaCha8Rng::from_seed(bytes);
+    let (low, count) = (10u64.pow(digits - 1), 9 * 10u64.pow(digits - 1));
+    // 64 bits over at most 9e8 values: a bias of 5e-11, far below what any number of samples can show
+    (low + random.next_u64() % count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes;
+
+    impl TextCodec for Bytes {
+        fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+            Ok(text.bytes().map(u32::from).collect())
+        }
+
+        fn decode(&self, ids: &[u32]) -> Result<String, String> {
+            let bytes = ids.iter().map(|&id| id as u8).collect();
+            String::from_utf8(bytes).map_err(|error| error.to_string())
+        }
+    }
+
+    #[test]
+    fn every_prompt_fits_and_holds_the_whole_fact_at_its_depth() {
+        let task = ProbeTask::named("passkey").unwrap();
+        let builder = PromptBuilder::new(&Bytes, &task, None, 7).unwrap();
+        let unit = task.filler.iter().map(String::len).max().unwrap();
+        for length in [270, 300, 333, 512, 2000] {
+            for depth in [0.0, 0.25, 0.5, 0.9, 1.0] {
+                let cell = builder.cell(length, depth, 3).unwrap();
+                for prompt in &cell.prompts {
+                    let ids = [cell.shared.as_slice(), &prompt.rest].concat();
+                    let total = ids.len() + cell.answer_room;
+                    assert!(total <= length && total > length - unit, "{length} {total}");
+                    let text = Bytes.decode(&ids).unwrap();
+                    let needle = task.needle.replace("{key}", &prompt.key);
+                    let at = text.find(&needle).unwrap();
+                    assert_eq!(text.matches(&needle).count(), 1);
+                    assert_eq!(at, cell.shared.len());
+                    assert!(text.starts_with(&task.introduction) && text.ends_with(&task.question));
+                    assert_eq!(prompt.key.len(), 5);
+                    // the nearest boundary is within half a unit
+                    let filler = length - cell.answer_room - ids.len() + ids.len()
+                        - task.introduction.len()
+                        - needle.len()
+                        - task.question.len();
+                    if let Some(found) = cell.true_depth {
+                        assert!(
+                            (found - depth).abs() * filler as f64 <= unit as f64,
+                            "{found}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_are_functions_of_their_place() {
+        let all: Vec<String> = (0..200).map(|s| key(1, 256, 0.5, s, 5)).collect();
+        assert_eq!(
+            all,
+            (0..200).map(|s| key(1, 256, 0.5, s, 5)).collect::<Vec<_>>()
+        );
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert!(distinct.len() > 190);
+        assert_ne!(key(1, 256, 0.5, 0, 5), key(2, 256, 0.5, 0, 5));
+        assert_ne!(key(1, 256, 0.5, 0, 5), key(1, 512, 0.5, 0, 5));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_an_error_and_never_cut() {
+        let task = ProbeTask::named("passkey").unwrap();
+        let builder = PromptBuilder::new(&Bytes, &task, None, 7).unwrap();
+        let error = builder.cell(100, 0.5, 1).unwrap_err().to_string();
+        assert!(
+            error.contains("too short") && error.contains("take "),
+            "{error}"
+        );
+        assert!(Haystack::new(&Bytes, []).is_err());
+    }
+
+    #[test]
+    fn one_prefix_token_at_the_very_beginning() {
+        let task = ProbeTask::named("passkey").unwrap();
+        let builder = PromptBuilder::new(&Bytes, &task, Some(1), 7).unwrap();
+        let cell = builder.cell(400, 1.0, 1).unwrap();
+        let ids = [cell.shared.as_slice(), &cell.prompts[0].rest].concat();
+        assert_eq!(ids[0], 1);
+        assert_eq!(ids.iter().filter(|&&id| id == 1).count(), 1);
+    }
+}

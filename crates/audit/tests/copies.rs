@@ -1,0 +1,252 @@
+//! A model that finds digits by construction: probe, horizon and kernel have to agree on it to the token.
+//!
+//! One layer, one head, queries and keys of zero, so that attention is the bias alone. Values carry which digit a token is and
+//! nothing of other tokens; the output goes to channels of its own, which the head reads as that digit. As every other logit is zero,
+//! greedy decoding says the digit exactly when its weight is not zero. After a digit the head says a space, far louder.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::{LayerRole, Model, ModelSpec, NormKind, Weight, WeightError, WeightRole, WeightSource};
+use numerics::{Criterion, Family, HorizonInput, PrecisionPlan, horizon};
+use snellen_audit::eval::TextCodec;
+use snellen_audit::probe::{ProbeTask, PromptBuilder, WhatIf, run_cell};
+
+const VOCAB: usize = 256;
+/// Channels: which digit (10), what attention found (10), constant, is a digit, unused.
+const WIDTH: usize = 32;
+const FOUND: usize = 10;
+const CONSTANT: usize = 20;
+const IS_DIGIT: usize = 21;
+const TRAINED: usize = 100;
+
+struct Handwritten(BTreeMap<WeightRole, Weight>);
+
+impl WeightSource for Handwritten {
+    fn weight(&self, role: WeightRole) -> Result<Weight, WeightError> {
+        Ok(self.0[&role].clone())
+    }
+}
+
+/// The model, for one slope.
+fn digit_finder(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
+    let mut spec = common::spec(Family::Bloom, &[slope]);
+    spec.vocab_size = VOCAB;
+    spec.width = WIDTH;
+    spec.trained_length = Some(TRAINED);
+    spec.block.norm.kind = NormKind::RmsNorm;
+    spec.block.norm.has_bias = false;
+    spec.head.tied = false;
+    let roles = spec.weight_roles().into_iter();
+    let zeros = roles.map(|role| {
+        let shape = spec.weight_shape(role).unwrap();
+        let n = shape.iter().product();
+        (role, Weight::new(shape, vec![0.0; n]))
+    });
+    let mut weights: BTreeMap<WeightRole, Weight> = zeros.collect();
+    let mut set = |role, row: usize, column: usize, value: f32| {
+        let weight = weights.get_mut(&role).unwrap();
+        let width = *weight.shape.last().unwrap();
+        weight.data[row * width + column] = value;
+    };
+    for channel in 0..WIDTH {
+        set(
+            WeightRole::Layer(0, LayerRole::Norm1Weight),
+            0,
+            channel,
+            1.0,
+        );
+        set(
+            WeightRole::Layer(0, LayerRole::Norm2Weight),
+            0,
+            channel,
+            1.0,
+        );
+    }
+    for token in 0..VOCAB {
+        set(WeightRole::Embedding, token, CONSTANT, 1.0);
+    }
+    for digit in 0..10 {
+        let token = usize::from(b'0') + digit;
+        set(WeightRole::Embedding, token, digit, 1.0);
+        set(WeightRole::Embedding, token, IS_DIGIT, 1.0);
+        // 2^60: the smallest f32 times it is an ordinary number, so that nothing but the weight itself can become zero
+        set(
+            WeightRole::Layer(0, LayerRole::ValueWeight),
+            digit,
+            digit,
+            60f32.exp2(),
+        );
+        set(
+            WeightRole::Layer(0, LayerRole::OutputWeight),
+            FOUND + digit,
+            digit,
+            1.0,
+        );
+        set(WeightRole::Head, token, FOUND + digit, 1.0);
+    }
+    set(WeightRole::Head, usize::from(b' '), IS_DIGIT, 80f32.exp2());
+    (spec, Arc::new(Handwritten(weights)))
+}
+
+struct Bytes;
+
+impl TextCodec for Bytes {
+    fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+        Ok(text.bytes().map(u32::from).collect())
+    }
+
+    fn decode(&self, ids: &[u32]) -> Result<String, String> {
+        let bytes: Vec<u8> = ids.iter().map(|&id| id as u8).collect();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// One-byte filler, so that the fact can be at every distance.
+fn task() -> ProbeTask {
+    ProbeTask {
+        task: "digit".into(),
+        version: 1,
+        about: String::new(),
+        introduction: "a".into(),
+        filler: vec!["b".into()],
+        needle: " {key}".into(),
+        question: " ?".into(),
+        answer: "{key}".into(),
+        digits: 1,
+    }
+}
+
+/// The first distance at which the weight is zero in f32.
+fn first_blind(spec: &ModelSpec, length: usize) -> usize {
+    let plan = PrecisionPlan::parse("ieee", spec.family).unwrap();
+    let input = HorizonInput {
+        slopes: &spec.alibi.slopes,
+        scale_before: 1.0,
+        bias: &spec.alibi.bias,
+        plan: &plan,
+        criterion: Criterion::Exp,
+        length: length as u64,
+        causal: true,
+    };
+    horizon(&input).unwrap()[0].first_blind_distance.unwrap() as usize
+}
+
+/// Distance from the last token of the prompt to the digit, and whether it was found, at every place of a prompt.
+fn found_by_distance(model: &Model, length: usize) -> Vec<(usize, bool)> {
+    let task = task();
+    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let n_places = length - 10;
+    let mut found = Vec::new();
+    for place in 0..=n_places {
+        let depth = place as f64 / n_places as f64;
+        let cell = builder.cell(length, depth, 1).unwrap();
+        for sample in run_cell(model, &Bytes, &cell).unwrap() {
+            // the digit is the second token of the fact
+            let distance = sample.prompt_tokens - 1 - (sample.needle_at + 1);
+            assert_eq!(
+                sample.hit,
+                sample.first_rank == 0 && sample.answer.contains(&sample.key)
+            );
+            found.push((distance, sample.hit));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_model_that_copies_by_construction_does_so_up_to_its_horizon() {
+    for (slope, length) in [(0.5, 260), (2.0, 120)] {
+        let (spec, weights) = digit_finder(slope);
+        let horizon = first_blind(&spec, length);
+        let model = Model::new(spec, weights).unwrap().keep_weights(true);
+        let found = found_by_distance(&model, length);
+        let beyond = found.iter().filter(|(distance, _)| *distance >= horizon);
+        assert!(
+            beyond.count() > 10 && found.len() > horizon,
+            "both sides are tried"
+        );
+        for (distance, hit) in found {
+            assert_eq!(
+                hit,
+                distance < horizon,
+                "slope {slope}: distance {distance}, horizon {horizon}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_clamp_above_the_threshold_finds_everything() {
+    let (spec, weights) = digit_finder(2.0);
+    let clamped = WhatIf::parse("clamp=-100")
+        .unwrap()
+        .apply(&spec, 120)
+        .unwrap();
+    let model = Model::new(clamped, weights.clone()).unwrap();
+    assert!(
+        found_by_distance(&model, 120)
+            .into_iter()
+            .all(|(_, hit)| hit)
+    );
+    // half the slope doubles the horizon, and so does interpolation to twice the trained length
+    let doubled = 2 * first_blind(&spec, 120);
+    for change in ["slopes/2", "interpolate", "interpolate=0.5"] {
+        let changed = WhatIf::parse(change)
+            .unwrap()
+            .apply(&spec, 2 * TRAINED)
+            .unwrap();
+        let horizon = first_blind(&changed, 200);
+        assert!(
+            (doubled - 1..=doubled).contains(&horizon),
+            "{change}: {horizon}"
+        );
+        let model = Model::new(changed, weights.clone())
+            .unwrap()
+            .keep_weights(true);
+        for (distance, hit) in found_by_distance(&model, 130) {
+            assert_eq!(hit, distance < horizon, "{change}: {distance}");
+        }
+    }
+}
+
+#[test]
+fn without_the_fact_nothing_is_found() {
+    let (spec, weights) = digit_finder(0.5);
+    let model = Model::new(spec, weights).unwrap().keep_weights(true);
+    let task = task();
+    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let mut cell = builder.cell(100, 0.5, 20).unwrap();
+    let hits = |cell: &_| {
+        let samples = run_cell(&model, &Bytes, cell).unwrap();
+        samples.iter().filter(|sample| sample.hit).count()
+    };
+    assert_eq!(hits(&cell), 20);
+    for prompt in &mut cell.prompts {
+        prompt.rest[..prompt.needle_tokens].fill(u32::from(b'b'));
+    }
+    assert_eq!(hits(&cell), 0);
+}
+
+/// The cache, and which sample comes first, change no answer.
+#[test]
+fn answers_do_not_depend_on_the_cache_or_on_the_other_samples() {
+    let (spec, weights) = digit_finder(0.5);
+    let model = Model::new(spec, weights).unwrap().keep_weights(true);
+    let task = task();
+    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let mut cell = builder.cell(150, 0.3, 6).unwrap();
+    let together = run_cell(&model, &Bytes, &cell).unwrap();
+    for (sample, prompt) in together.iter().zip(&cell.prompts) {
+        let ids = [cell.shared.as_slice(), &prompt.rest].concat();
+        let said = model.generate(&ids, prompt.answer.len() + 1, &[]).unwrap();
+        assert_eq!(Bytes.decode(&said).unwrap(), sample.answer);
+    }
+    cell.prompts.reverse();
+    let mut reversed = run_cell(&model, &Bytes, &cell).unwrap();
+    reversed.reverse();
+    assert_eq!(reversed, together);
+}
