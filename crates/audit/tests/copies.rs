@@ -13,7 +13,7 @@ use std::sync::Arc;
 use model::{LayerRole, Model, ModelSpec, NormKind, Weight, WeightError, WeightRole, WeightSource};
 use numerics::{Criterion, Family, HorizonInput, PrecisionPlan, horizon};
 use snellen_audit::eval::TextCodec;
-use snellen_audit::probe::{ProbeTask, PromptBuilder, WhatIf, run_cell};
+use snellen_audit::probe::{Haystack, ProbeTask, PromptBuilder, WhatIf, run_cell};
 
 const VOCAB: usize = 256;
 /// Channels: which digit (10), what attention found (10), constant, is a digit, unused.
@@ -120,6 +120,11 @@ fn task() -> ProbeTask {
     }
 }
 
+fn builder(task: &ProbeTask) -> PromptBuilder<'_> {
+    let haystack = Haystack::of_task(&Bytes, task).unwrap();
+    PromptBuilder::new(&Bytes, task, haystack, None, 3).unwrap()
+}
+
 /// The first distance at which the weight is zero in f32.
 fn first_blind(spec: &ModelSpec, length: usize) -> usize {
     let plan = PrecisionPlan::parse("ieee", spec.family).unwrap();
@@ -138,7 +143,7 @@ fn first_blind(spec: &ModelSpec, length: usize) -> usize {
 /// Distance from the last token of the prompt to the digit, and whether it was found, at every place of a prompt.
 fn found_by_distance(model: &Model, length: usize) -> Vec<(usize, bool)> {
     let task = task();
-    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let builder = builder(&task);
     let n_places = length - 10;
     let mut found = Vec::new();
     for place in 0..=n_places {
@@ -218,7 +223,7 @@ fn without_the_fact_nothing_is_found() {
     let (spec, weights) = digit_finder(0.5);
     let model = Model::new(spec, weights).unwrap().keep_weights(true);
     let task = task();
-    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let builder = builder(&task);
     let mut cell = builder.cell(100, 0.5, 20).unwrap();
     let hits = |cell: &_| {
         let samples = run_cell(&model, &Bytes, cell).unwrap();
@@ -237,7 +242,7 @@ fn answers_do_not_depend_on_the_cache_or_on_the_other_samples() {
     let (spec, weights) = digit_finder(0.5);
     let model = Model::new(spec, weights).unwrap().keep_weights(true);
     let task = task();
-    let builder = PromptBuilder::new(&Bytes, &task, None, 3).unwrap();
+    let builder = builder(&task);
     let mut cell = builder.cell(150, 0.3, 6).unwrap();
     let together = run_cell(&model, &Bytes, &cell).unwrap();
     for (sample, prompt) in together.iter().zip(&cell.prompts) {

@@ -195,3 +195,35 @@ fn what_cannot_be_probed_is_one_line() {
         assert!(error.contains(expect), "{args}: {error}");
     }
 }
+
+#[test]
+fn a_needle_is_hidden_in_the_prose_of_a_text() {
+    let folder = embedded_folder();
+    let text = folder.path().join("prose.txt");
+    std::fs::write(&text, include_str!("../src/embedded/text.txt")).unwrap();
+    let grid = "--task needle --lengths 400 --depths 3 --samples 1";
+    let report = json(folder.path(), &format!("{grid} --text {}", text.display()));
+    assert_eq!(report["settings"]["task"], "needle");
+    assert!(report["settings"]["haystack_hash"].is_string());
+    for cell in report["cells"].as_array().unwrap() {
+        assert_eq!(cell["results"][0]["key"].as_str().unwrap().len(), 7);
+    }
+    let empty = folder.path().join("empty.txt");
+    std::fs::write(&empty, "\n").unwrap();
+    for (more, expect) in [
+        (grid.to_owned(), "--text"),
+        (format!("{grid} --text {}", empty.display()), "empty"),
+        (
+            format!("--task needle --lengths 9000 --text {}", text.display()),
+            "longer text",
+        ),
+        (
+            format!("--lengths 300 --text {}", text.display()),
+            "own filler",
+        ),
+    ] {
+        let run = probe(folder.path(), &more);
+        let error = run.error(2);
+        assert!(error.contains(expect), "{error}");
+    }
+}

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `task` | the texts of a probe, from a data file |
+//! | `haystack` | what fills a prompt: the task's own sentences, or those of a text |
 //! | `prompt` | prompts of an exact length, the fact at an exact depth |
 //! | `run` | greedy answer, log-probability and rank of the right one |
 //! | `matching` | whether an answer is right |
@@ -13,6 +14,7 @@
 //! the number of samples, and on nothing that was run before it: cells can be run in any order, in several sittings.
 
 mod area;
+mod haystack;
 mod matching;
 mod prompt;
 mod run;
@@ -20,8 +22,9 @@ mod task;
 mod what_if;
 
 pub use area::area;
+pub use haystack::Haystack;
 pub use matching::first_integer;
-pub use prompt::{CellPrompts, Haystack, Prompt, PromptBuilder};
+pub use prompt::{CellPrompts, Prompt, PromptBuilder};
 pub use run::{SampleResult, run_cell};
 pub use task::{ProbeTask, TASKS};
 pub use what_if::WhatIf;

@@ -7,50 +7,12 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use super::haystack::Haystack;
 use super::task::ProbeTask;
 use crate::eval::{EvalError, TextCodec, split_pair};
 
 /// Tokens of room for the answer beyond those of the right one: enough to see where a longer number ends.
 const ROOM_TOKENS: usize = 4;
-
-/// Filler, unit by unit; the fact goes between two units.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Haystack {
-    units: Vec<Vec<u32>>,
-}
-
-impl Haystack {
-    /// Encodes the units.
-    ///
-    /// # Errors
-    /// No units, a unit without tokens, and what the tokenizer reports.
-    pub fn new<'a>(
-        codec: &dyn TextCodec,
-        units: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, EvalError> {
-        let encode = |unit| codec.encode(unit).map_err(EvalError::Input);
-        let units = units
-            .into_iter()
-            .map(encode)
-            .collect::<Result<Vec<_>, _>>()?;
-        if units.is_empty() || units.iter().any(Vec::is_empty) {
-            return Err(EvalError::Input("the haystack is empty".into()));
-        }
-        Ok(Self { units })
-    }
-
-    /// As many units as fit into `budget` tokens, over and over.
-    fn fill(&self, budget: usize) -> Vec<&[u32]> {
-        let mut used = 0;
-        let units = self.units.iter().map(Vec::as_slice).cycle();
-        units
-            .take_while(|unit| {
-                used += unit.len();
-                used <= budget
-            })
-            .collect()
-    }
-}
 
 /// One prompt of a cell, without what the whole cell shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,17 +54,17 @@ pub struct PromptBuilder<'a> {
 }
 
 impl<'a> PromptBuilder<'a> {
-    /// Encodes what all cells share. `prefix` is an id put before everything; no other special token is ever added.
+    /// Encodes what all cells share besides the haystack. `prefix` is an id put before everything; no other special token is ever added.
     ///
     /// # Errors
-    /// As [`Haystack::new`].
+    /// What the tokenizer reports.
     pub fn new(
         codec: &'a dyn TextCodec,
         task: &'a ProbeTask,
+        haystack: Haystack,
         prefix: Option<u32>,
         seed: u64,
     ) -> Result<Self, EvalError> {
-        let haystack = Haystack::new(codec, task.filler.iter().map(String::as_str))?;
         let mut introduction = codec.encode(&task.introduction).map_err(EvalError::Input)?;
         if let Some(prefix) = prefix {
             introduction.insert(0, prefix);
@@ -120,7 +82,8 @@ impl<'a> PromptBuilder<'a> {
     /// room for the longest fact and answer among them.
     ///
     /// # Errors
-    /// A length that not even the prompt without filler fits into, a tokenizer that loses the key, and what it reports.
+    /// A length that not even the prompt without filler fits into, a text that is too short for it, a tokenizer that loses the key,
+    /// and what it reports.
     pub fn cell(
         &self,
         length: usize,
@@ -140,7 +103,7 @@ impl<'a> PromptBuilder<'a> {
                 self.task.task
             )));
         };
-        let units = self.haystack.fill(budget);
+        let units = self.haystack.fill(budget)?;
         let before = units_before(&units, depth);
         let tokens = |units: &[&[u32]]| units.iter().map(|unit| unit.len()).sum::<usize>();
         let (all, ahead) = (tokens(&units), tokens(&units[..before]));
@@ -167,7 +130,14 @@ impl<'a> PromptBuilder<'a> {
     }
 
     fn pieces(&self, length: usize, depth: f64, sample: usize) -> Result<Pieces, EvalError> {
-        let key = key(self.seed, length, depth, sample, self.task.digits);
+        let key = key(
+            self.seed,
+            length,
+            depth,
+            sample,
+            self.task.digits,
+            &self.haystack,
+        );
         let put = |text: &str| text.replace("{key}", &key);
         let needle = self.codec.encode(&put(&self.task.needle));
         let pair = split_pair(self.codec, &self.task.question, &put(&self.task.answer))?;
@@ -218,8 +188,15 @@ fn units_before(units: &[&[u32]], depth: f64) -> usize {
     best.0
 }
 
-/// The key of a sample, `digits` digits without a leading zero, a function of where it is used.
-fn key(seed: u64, length: usize, depth: f64, sample: usize, digits: u32) -> String {
+/// The key of a sample, `digits` digits without a leading zero, a function of where it is used; never one that the haystack holds.
+fn key(
+    seed: u64,
+    length: usize,
+    depth: f64,
+    sample: usize,
+    digits: u32,
+    haystack: &Haystack,
+) -> String {
     let mut bytes = [0; 32];
     let parts = [seed, length as u64, depth.to_bits(), sample as u64];
     for (place, part) in bytes.chunks_exact_mut(8).zip(parts) {
@@ -227,8 +204,13 @@ fn key(seed: u64, length: usize, depth: f64, sample: usize, digits: u32) -> Stri
     }
     let mut random = ChaCha8Rng::from_seed(bytes);
     let (low, count) = (10u64.pow(digits - 1), 9 * 10u64.pow(digits - 1));
-    // 64 bits over at most 9e8 values: a bias of 5e-11, far below what any number of samples can show
-    (low + random.next_u64() % count).to_string()
+    loop {
+        // 64 bits over at most 9e8 values: a bias of 5e-11, far below what any number of samples can show
+        let key = (low + random.next_u64() % count).to_string();
+        if !haystack.holds(&key) {
+            return key;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -248,10 +230,15 @@ mod tests {
         }
     }
 
+    fn passkey(task: &ProbeTask, prefix: Option<u32>) -> PromptBuilder<'_> {
+        let haystack = Haystack::of_task(&Bytes, task).unwrap();
+        PromptBuilder::new(&Bytes, task, haystack, prefix, 7).unwrap()
+    }
+
     #[test]
     fn every_prompt_fits_and_holds_the_whole_fact_at_its_depth() {
         let task = ProbeTask::named("passkey").unwrap();
-        let builder = PromptBuilder::new(&Bytes, &task, None, 7).unwrap();
+        let builder = passkey(&task, None);
         let unit = task.filler.iter().map(String::len).max().unwrap();
         for length in [270, 300, 333, 512, 2000] {
             for depth in [0.0, 0.25, 0.5, 0.9, 1.0] {
@@ -285,36 +272,75 @@ mod tests {
 
     #[test]
     fn keys_are_functions_of_their_place() {
-        let all: Vec<String> = (0..200).map(|s| key(1, 256, 0.5, s, 5)).collect();
-        assert_eq!(
-            all,
-            (0..200).map(|s| key(1, 256, 0.5, s, 5)).collect::<Vec<_>>()
-        );
+        let haystack = Haystack::of_text(&Bytes, "No numbers but 7.").unwrap();
+        let key = |seed, length, sample| key(seed, length, 0.5, sample, 5, &haystack);
+        let all: Vec<String> = (0..200).map(|s| key(1, 256, s)).collect();
+        assert_eq!(all, (0..200).map(|s| key(1, 256, s)).collect::<Vec<_>>());
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         assert!(distinct.len() > 190);
-        assert_ne!(key(1, 256, 0.5, 0, 5), key(2, 256, 0.5, 0, 5));
-        assert_ne!(key(1, 256, 0.5, 0, 5), key(1, 512, 0.5, 0, 5));
+        assert_ne!(key(1, 256, 0), key(2, 256, 0));
+        assert_ne!(key(1, 256, 0), key(1, 512, 0));
     }
 
     #[test]
     fn what_does_not_fit_is_an_error_and_never_cut() {
         let task = ProbeTask::named("passkey").unwrap();
-        let builder = PromptBuilder::new(&Bytes, &task, None, 7).unwrap();
+        let builder = passkey(&task, None);
         let error = builder.cell(100, 0.5, 1).unwrap_err().to_string();
         assert!(
             error.contains("too short") && error.contains("take "),
             "{error}"
         );
-        assert!(Haystack::new(&Bytes, []).is_err());
+        assert!(Haystack::of_text(&Bytes, " \n").is_err());
     }
 
     #[test]
     fn one_prefix_token_at_the_very_beginning() {
         let task = ProbeTask::named("passkey").unwrap();
-        let builder = PromptBuilder::new(&Bytes, &task, Some(1), 7).unwrap();
+        let builder = passkey(&task, Some(1));
         let cell = builder.cell(400, 1.0, 1).unwrap();
         let ids = [cell.shared.as_slice(), &cell.prompts[0].rest].concat();
         assert_eq!(ids[0], 1);
         assert_eq!(ids.iter().filter(|&&id| id == 1).count(), 1);
+    }
+
+    #[test]
+    fn a_needle_lies_between_two_sentences_of_the_text() {
+        let task = ProbeTask::named("needle").unwrap();
+        assert!(
+            Haystack::of_task(&Bytes, &task).is_err(),
+            "it brings no text"
+        );
+        let text = "It rained. \"Come in!\" she said. Nobody did, not at 3.15 and not later.\n\nThe end of a day. ".repeat(8);
+        let haystack = Haystack::of_text(&Bytes, &text).unwrap();
+        let builder = PromptBuilder::new(&Bytes, &task, haystack, None, 7).unwrap();
+        for depth in [0.0, 0.3, 0.5, 0.8, 1.0] {
+            let cell = builder.cell(600, depth, 2).unwrap();
+            for prompt in &cell.prompts {
+                let ids = [cell.shared.as_slice(), &prompt.rest].concat();
+                let whole = Bytes.decode(&ids).unwrap();
+                let needle = task.needle.replace("{key}", &prompt.key);
+                let (before, after) = whole.split_once(&needle).unwrap();
+                let before = before.strip_prefix(&task.introduction).unwrap();
+                let after = after.strip_suffix(&task.question).unwrap();
+                assert!(
+                    text.starts_with(&format!("{before}{after}")),
+                    "prose is not changed"
+                );
+                let end = before.trim_end_matches('"').chars().last();
+                assert!(end.is_none_or(|c| matches!(c, '.' | '!')), "{before:?}");
+            }
+        }
+        let error = builder.cell(5000, 0.5, 1).unwrap_err().to_string();
+        assert!(error.contains("longer text"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_the_text_holds_is_not_used() {
+        let digits: Vec<String> = (1..9).map(|d| d.to_string()).collect();
+        let haystack = Haystack::of_text(&Bytes, &digits.join(" ")).unwrap();
+        for sample in 0..20 {
+            assert_eq!(key(0, 10, 0.0, sample, 1, &haystack), "9");
+        }
     }
 }

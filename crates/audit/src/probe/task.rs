@@ -5,7 +5,10 @@ use serde::Deserialize;
 use crate::eval::EvalError;
 
 /// Built-in tasks: name and data file.
-pub const TASKS: [(&str, &str); 1] = [("passkey", include_str!("../../../../tasks/passkey.json"))];
+pub const TASKS: [(&str, &str); 2] = [
+    ("passkey", include_str!("../../../../tasks/passkey.json")),
+    ("needle", include_str!("../../../../tasks/needle.json")),
+];
 
 /// The texts of a probe, from a data file of `tasks/`. `{key}` stands for the number that is to be found.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -19,7 +22,7 @@ pub struct ProbeTask {
     pub about: String,
     /// Begins the prompt.
     pub introduction: String,
-    /// Sentences that fill the prompt, over and over.
+    /// Sentences that fill the prompt, over and over; none where the user brings a text.
     pub filler: Vec<String>,
     /// States the fact.
     pub needle: String,

@@ -2,12 +2,12 @@
 
 mod results;
 
-use super::ids::{Codec, CodecArgs};
+use super::ids::{Codec, CodecArgs, read_text};
 use super::{describe, estimate};
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use crate::parse;
-use ::audit::probe::{CellPrompts, ProbeTask, PromptBuilder, WhatIf, run_cell};
+use ::audit::probe::{CellPrompts, Haystack, ProbeTask, PromptBuilder, WhatIf, run_cell};
 use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
 use model::{Model, ModelSpec};
@@ -25,9 +25,12 @@ pub(crate) struct ProbeArgs {
     /// A model folder, .safetensors file or spec .toml
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// What is to be found: passkey
+    /// What is to be found: passkey (a number in repetitive filler) or needle (a number in the prose of --text)
     #[arg(long, value_name = "NAME", default_value = "passkey")]
     task: String,
+    /// Text to hide the needle in, UTF-8; cut at sentences, used once from its beginning, not repeated
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
     #[command(flatten)]
     codec: CodecArgs,
     /// Tokens of prompt and answer together, comma separated; the filler shrinks to fit and nothing is cut
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let checkpoint = Arc::new(describe::open(&args.path)?);
     let spec = checkpoint.runnable()?.clone();
     let codec = Codec::new(&args.codec, &checkpoint, spec.vocab_size)?;
+    let text = text_for(&task, args)?;
     let info = describe::hashed(&checkpoint, &args.path, HashCover::Everything);
     let (lengths, depths) = (lengths(args), depths(args.depths));
     let settings = ProbeSettings {
@@ -74,7 +78,9 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         model_hash: info.hash.clone().unwrap_or_default(),
         tokenizer: codec.name(),
         tokenizer_hash: codec.hash(),
-        haystack_hash: None,
+        haystack_hash: text
+            .as_ref()
+            .map(|text| blake3::hash(text.as_bytes()).to_hex().to_string()),
         prefix_token: args.prefix_token,
         lengths: lengths.iter().map(|&length| length as u64).collect(),
         depths: depths.clone(),
@@ -88,8 +94,16 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
 
     let longest = lengths.last().copied().unwrap_or(0);
     let keep = estimate::check_repeated(&spec, longest, global)?;
-    let builder =
-        PromptBuilder::new(&codec, &task, args.prefix_token, args.seed).map_err(failed)?;
+    let haystack = match &text {
+        Some(text) => Haystack::of_text(&codec, text),
+        None => Haystack::of_task(&codec, &task),
+    };
+    let haystack = haystack.map_err(|error| match &args.text {
+        Some(file) => Failure::error(format!("{}: {error}", file.display())),
+        None => Failure::error(error.to_string()),
+    })?;
+    let builder = PromptBuilder::new(&codec, &task, haystack, args.prefix_token, args.seed)
+        .map_err(failed)?;
     // every prompt can be built, and every change applied, or nothing is run
     let mut plan: Vec<CellPrompts> = Vec::new();
     for &length in &lengths {
@@ -157,6 +171,24 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         outcome,
     };
     crate::output::emit(&report, &report.outcome, global)
+}
+
+/// The text to hide the fact in, for a task that brings none.
+fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<String>, Failure> {
+    match (&args.text, task.filler.is_empty()) {
+        (Some(_), false) => Err(Failure::error(format!(
+            "--task {} brings its own filler; --text is for the needle task",
+            task.task
+        ))),
+        (None, true) => Err(Failure::error(format!(
+            "--task {} needs a text to hide its fact in: add --text FILE",
+            task.task
+        ))),
+        (text, _) => text
+            .as_deref()
+            .map(|file| read_text(file, "--text"))
+            .transpose(),
+    }
 }
 
 /// The lengths asked for, each once, ascending.

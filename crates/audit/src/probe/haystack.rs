@@ -1,0 +1,157 @@
+//! What fills a prompt, unit by unit; the fact goes between two units.
+
+use super::task::ProbeTask;
+use crate::eval::{EvalError, TextCodec};
+
+/// Filler, encoded once for all cells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Haystack {
+    units: Vec<Vec<u32>>,
+    /// All units as text: a key must not occur in it.
+    text: String,
+    /// Whether it may be used over and over.
+    repeats: bool,
+}
+
+impl Haystack {
+    /// The filler that a task brings, to be repeated.
+    ///
+    /// # Errors
+    /// A task that brings none, and what the tokenizer reports.
+    pub fn of_task(codec: &dyn TextCodec, task: &ProbeTask) -> Result<Self, EvalError> {
+        if task.filler.is_empty() {
+            return Err(EvalError::Input(format!(
+                "task {} needs a text to hide its fact in",
+                task.task
+            )));
+        }
+        Self::new(codec, task.filler.iter().map(String::as_str), true)
+    }
+
+    /// The sentences of a text, used once.
+    ///
+    /// # Errors
+    /// A text without sentences, and what the tokenizer reports.
+    pub fn of_text(codec: &dyn TextCodec, text: &str) -> Result<Self, EvalError> {
+        Self::new(codec, sentences(text), false)
+    }
+
+    fn new<'a>(
+        codec: &dyn TextCodec,
+        texts: impl IntoIterator<Item = &'a str>,
+        repeats: bool,
+    ) -> Result<Self, EvalError> {
+        let mut all = String::new();
+        let mut units = Vec::new();
+        for text in texts {
+            let unit = codec.encode(text).map_err(EvalError::Input)?;
+            all.push_str(text);
+            if !unit.is_empty() {
+                units.push(unit);
+            }
+        }
+        if units.is_empty() {
+            return Err(EvalError::Input("the haystack is empty".into()));
+        }
+        Ok(Self {
+            units,
+            text: all,
+            repeats,
+        })
+    }
+
+    /// Whether these digits occur in it.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.text.contains(key)
+    }
+
+    /// As many units as fit into `budget` tokens.
+    ///
+    /// # Errors
+    /// A text that may not be repeated and is too short.
+    pub(super) fn fill(&self, budget: usize) -> Result<Vec<&[u32]>, EvalError> {
+        let mut used = 0;
+        let mut units = Vec::new();
+        for unit in self.units.iter().cycle() {
+            if used + unit.len() > budget {
+                return Ok(units);
+            }
+            if !self.repeats && units.len() == self.units.len() {
+                break;
+            }
+            used += unit.len();
+            units.push(unit.as_slice());
+        }
+        Err(EvalError::Input(format!(
+            "the text holds {used} tokens and this length has room for {budget}; give a longer text or smaller lengths"
+        )))
+    }
+}
+
+/// Cuts a text into sentences: after `.`, `!` or `?`, with quotes and brackets that close behind it, where white space follows; and
+/// at blank lines. Each keeps the white space before it, so that together they are the text.
+fn sentences(text: &str) -> Vec<&str> {
+    let text = text.trim_end();
+    let mut cuts = Vec::new();
+    let mut ended = false;
+    let mut breaks = 0;
+    for (at, c) in text.char_indices() {
+        if c.is_whitespace() {
+            breaks = if c == '\n' { breaks + 1 } else { breaks };
+            if ended {
+                cuts.push(at);
+            }
+            ended = false;
+        } else {
+            // the white space of a blank line begins the next paragraph's first sentence
+            if breaks > 1 {
+                let before = text[..at].trim_end().len();
+                if cuts.last().is_none_or(|&last| last < before) {
+                    cuts.push(before);
+                }
+            }
+            breaks = 0;
+            let closes = matches!(c, '"' | '\'' | ')' | ']' | '\u{201d}' | '\u{2019}');
+            ended = matches!(c, '.' | '!' | '?') || (ended && closes);
+        }
+    }
+    cuts.retain(|&cut| cut > 0);
+    let starts = std::iter::once(0).chain(cuts.iter().copied());
+    let ends = cuts.iter().copied().chain(std::iter::once(text.len()));
+    let parts = starts.zip(ends).map(|(start, end)| &text[start..end]);
+    parts.filter(|part| !part.trim().is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_end_at_marks_before_white_space_and_at_blank_lines() {
+        let text =
+            "One. Two, 3.5 of it! \u{201c}Three?\u{201d} he said.\n\nA heading\n\nFour\nlines.";
+        let expected = [
+            "One.",
+            " Two, 3.5 of it!",
+            " \u{201c}Three?\u{201d}",
+            " he said.",
+            "\n\nA heading",
+            "\n\nFour\nlines.",
+        ];
+        assert_eq!(sentences(text), expected);
+        assert!(sentences(" \n ").is_empty());
+    }
+
+    /// Every string of up to seven of the characters that matter.
+    #[test]
+    fn sentences_are_the_text() {
+        let alphabet = ['a', '.', '"', ' ', '\n'];
+        for n in 0..=7 {
+            for code in 0..alphabet.len().pow(n) {
+                let digit = |place| code / alphabet.len().pow(place) % alphabet.len();
+                let text: String = (0..n).map(|place| alphabet[digit(place)]).collect();
+                assert_eq!(sentences(&text).concat(), text.trim_end(), "{text:?}");
+            }
+        }
+    }
+}
