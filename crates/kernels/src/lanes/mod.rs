@@ -72,6 +72,25 @@ pub(crate) trait Lanes: Copy {
     }
     /// `x * 2^n` rounded once, for integral `n` in [-160, 130] and `x` in [0.5, 2]; NaN stays NaN.
     fn scale(self, x: Self::V, n: Self::V) -> Self::V;
+    /// Whether [`Lanes::panel`] is there for panels of 4 by 3 vectors.
+    const HAS_PANEL: bool = false;
+    /// Sums of `a[r * a_row + i * a_step] * b[i * b_step + v]` over `i` in `0 .. n`, one after the other, fused: what the inner loops
+    /// of the kernels do. Written by hand where the compiler finds no place for all accumulators in the registers.
+    ///
+    /// # Safety
+    /// All elements of `a`, and three vectors at every row of `b`, are valid for reading; [`Lanes::HAS_PANEL`].
+    #[allow(clippy::too_many_arguments, reason = "two matrices, with strides")]
+    unsafe fn panel(
+        self,
+        _n: usize,
+        _a: *const f32,
+        _a_row: usize,
+        _a_step: usize,
+        _b: *const f32,
+        _b_step: usize,
+    ) -> [[Self::V; 3]; 4] {
+        unreachable!("asked for where there is none");
+    }
     /// Asks for the cache line at `p`; never faults.
     fn prefetch(self, p: *const f32);
     /// Transposes a `WIDTH` x `WIDTH` block: `dst[c * dst_stride + r] = src[r * src_stride + c]`.

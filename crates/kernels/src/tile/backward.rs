@@ -21,7 +21,7 @@
 
 use super::bound::{Proof, Reach};
 use super::ends::{pack_rows, unpack_rows};
-use super::scores::{cap_block, dot_step, finish_scores, plain_scores, products};
+use super::scores::{cap_block, dot_step, finish_scores, panel, plain_scores, products};
 use super::values::weighted_values;
 use super::{Block, Buffer, HeadTask, KEY_BLOCK, LIFT, Rows, TILE_MAX};
 use crate::exp::exp_lifted;
@@ -424,6 +424,9 @@ unsafe fn outer_keys<S: Lanes, const R: usize, const NC: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         let mut i = 0;
+        if let Some(sums) = panel::<S, R, NC>(s, rows, p, tile, 1, x, wide) {
+            (acc, i) = (sums, rows);
+        }
         while i + 2 <= rows {
             dot_step::<S, R, NC>(s, p.add(i), tile, x.add(i * wide), &mut acc);
             dot_step::<S, R, NC>(s, p.add(i + 1), tile, x.add((i + 1) * wide), &mut acc);

@@ -53,10 +53,58 @@ unsafe fn dots<S: Lanes, const R: usize, const NV: usize>(
     let tile = NV * S::WIDTH;
     let task = block.task;
     let stride = task.k.stride;
-    let mut acc = [[s.splat(0.0); NV]; R];
     // SAFETY: keys `j0 + j .. j0 + j + R` exist; `qt` holds a tile.
     unsafe {
         let k = task.k.ptr.add((block.j0 + j) * stride);
+        match panel::<S, R, NV>(s, task.width, k, stride, 1, qt, tile) {
+            Some(acc) => acc,
+            None => dot_loop::<S, R, NV>(s, block, j, k, qt),
+        }
+    }
+}
+
+/// [`Lanes::panel`] where it exists and has this shape.
+///
+/// # Safety
+/// As for that.
+#[inline(always)]
+pub(super) unsafe fn panel<S: Lanes, const R: usize, const NV: usize>(
+    s: S,
+    n: usize,
+    a: *const f32,
+    a_row: usize,
+    a_step: usize,
+    b: *const f32,
+    b_step: usize,
+) -> Option<[[S::V; NV]; R]> {
+    if !S::HAS_PANEL || R != 4 || NV != 3 {
+        return None;
+    }
+    // SAFETY: by the caller's promise; the same type, as was just seen.
+    unsafe {
+        let acc = s.panel(n, a, a_row, a_step, b, b_step);
+        Some(std::mem::transmute_copy(&acc))
+    }
+}
+
+/// Products of all channels.
+///
+/// # Safety
+/// As for [`dots`]; `k` is the first of the keys.
+#[inline(always)]
+unsafe fn dot_loop<S: Lanes, const R: usize, const NV: usize>(
+    s: S,
+    block: &Block<'_, '_>,
+    j: usize,
+    k: *const f32,
+    qt: *const f32,
+) -> [[S::V; NV]; R] {
+    let tile = NV * S::WIDTH;
+    let task = block.task;
+    let stride = task.k.stride;
+    let mut acc = [[s.splat(0.0); NV]; R];
+    // SAFETY: by the caller's promise.
+    unsafe {
         // Needed soon: the next rows of this block, and the values of these keys.
         let (next_k, v) = (
             k.wrapping_add(R * stride),

@@ -9,7 +9,7 @@
 )]
 
 use super::Block;
-use super::scores::visible;
+use super::scores::{panel, visible};
 use crate::lanes::Lanes;
 
 /// `ot[c] = alpha * ot[c] + sum_j v[j][c] * p[j]` for R channels.
@@ -32,6 +32,9 @@ pub(super) unsafe fn weighted_values<S: Lanes, const R: usize, const NV: usize>(
     unsafe {
         let mut acc = [[s.splat(0.0); NV]; R];
         let mut j = 0;
+        if let Some(sums) = panel::<S, R, NV>(s, nk, v, 1, stride, p, tile) {
+            (acc, j) = (sums, nk);
+        }
         while j + 2 <= nk {
             value_step::<S, R, NV>(s, v.add(j * stride), p.add(j * tile), &mut acc);
             value_step::<S, R, NV>(s, v.add((j + 1) * stride), p.add((j + 1) * tile), &mut acc);
