@@ -8,10 +8,12 @@ mod horizon;
 mod inspect;
 mod measure;
 mod outcome;
+mod pair;
 mod style;
 mod table;
 
 pub use escape::escape;
+pub(crate) use outcome::MARKS;
 pub use style::TextOptions;
 
 use crate::number::Distance;
