@@ -75,6 +75,8 @@ function enlarged(source, layers, heads) {
       for (const plan of Object.values(own.plans)) {
         plan.blind_pairs = Math.floor(plan.blind_pairs * random());
         plan.blind_share = plan.blind_pairs / plan.pairs;
+        // a plan in f32 repeats the head's masses, one in f16 has its own
+        plan.mass_by_distance = own.mass_by_distance.map((bin) => bin.mass * (plan === own.plans["hf-eager:f16"] ? random() : 1));
       }
       out.heads.push(own);
     }

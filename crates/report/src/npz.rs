@@ -3,7 +3,7 @@
 //! Every column of the table of heads is one array over its rows (a head under a plan): `layer`, `head` and `plan` say which.
 //! Values are `f8` with NaN for what was not measured or does not exist; columns that always have a value and count something are
 //! `u8`. `measure` adds `mass_by_distance` and `blind_by_distance` over heads and bins, with `bin_from`, `bin_to`,
-//! `bins_layer` and `bins_head`.
+//! `bins_layer` and `bins_head`, and `plan_mass_by_distance` over rows and bins.
 
 use crate::document::Document;
 use crate::heads::{Cell, HeadTable};
@@ -104,7 +104,28 @@ fn bins(archive: &mut Archive, report: &crate::schema::MeasureReport) -> std::io
         "blind_by_distance",
         &shape,
         all().map(|bin| bin.blind_pairs),
-    )
+    )?;
+    let (mut masses, mut rows, mut whole) = (Vec::new(), 0, true);
+    for head in &report.heads {
+        for evidence in report
+            .plans
+            .iter()
+            .filter_map(|plan| head.plans.get(&plan.plan))
+        {
+            rows += 1;
+            whole &= evidence.mass_by_distance.len() == shape[1];
+            masses.extend_from_slice(&evidence.mass_by_distance);
+        }
+    }
+    // a document of an older version has no masses under each plan
+    if whole {
+        archive.floats(
+            "plan_mass_by_distance",
+            &[rows, shape[1]],
+            masses.into_iter(),
+        )?;
+    }
+    Ok(())
 }
 
 /// A zip archive of arrays in NumPy's format 1.0.

@@ -52,14 +52,17 @@ function axisTicks(length) {
 function distanceFigure(views, head, plan) {
   const measured = views.find((view) => view.verb === "measure" && view.byId.has(head.id));
   const bins = measured ? measured.byId.get(head.id).own.mass_by_distance : [];
+  const own = measured?.byId.get(head.id).plans.get(plan)?.mass_by_distance || [];
+  const underPlan = bins.length > 0 && own.length === bins.length;
+  const masses = bins.map((bin, i) => (underPlan ? own[i] : bin.mass));
   const marks = distanceMarks(views, head, plan);
   const furthest = Math.max(...views.map((view) => view.length), ...marks.map((m) => Math.min(m.at, 2 ** 40) + 1));
   const x = (d) => LEFT + logShare(Math.min(d, furthest - 1), furthest - 1) * (FIGURE_WIDTH - LEFT - RIGHT);
   const parts = [];
   let y = 8;
   if (bins.length) {
-    const top = Math.max(...bins.map((bin) => bin.mass), 1e-9);
-    y = panel(parts, y, 120, "attention", percent(Math.min(1, top)), bins.map((bin) => ({ from: bin.from, to: bin.to, share: bin.mass / top })), x, "bar");
+    const top = Math.max(...masses, 1e-9);
+    y = panel(parts, y, 120, "attention", percent(Math.min(1, top)), bins.map((bin, i) => ({ from: bin.from, to: bin.to, share: masses[i] / top })), x, "bar");
     const blind = bins.map((bin) => ({ from: bin.from, to: bin.to, share: bin.pairs > 0 ? bin.blind_pairs / bin.pairs : 0 }));
     y = panel(parts, y, 70, "blind", "100%", blind, x, "bar blind");
   }
@@ -81,7 +84,7 @@ function distanceFigure(views, head, plan) {
   parts.push(draw("text", { class: "axis", x: FIGURE_WIDTH - RIGHT, y: y + 31, "text-anchor": "end" }, "distance in tokens, logarithmic"));
   const label = `Distances of ${headName(head)}: ${marks.map((m) => `${m.name} ${distance(m.at)}`).join("; ") || "no distance is known"}`;
   const caption = bins.length
-    ? "Top: share of the attention in each bin of distances, against the fullest bin. Below: share of the bin's pairs that are blind"
+    ? `Top: share of the attention in each bin of distances${underPlan ? ` under ${visible(plan)}` : ", before any plan's roundings"}, against the fullest bin. Below: share of the bin's pairs that are blind`
       + ` under ${visible(measured.plans[0])}, the plan that is counted by distance. Then the marks, and what is seen.`
     : ["The marks of this result, and what is seen. Where the attention lies is shown by ", make("code", {}, "snellen measure"), "."];
   return figure(y + 38, label, parts, caption);

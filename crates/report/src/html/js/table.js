@@ -35,7 +35,7 @@ function headColumns(view) {
       of("last seen", "last_visible_distance", distance), own("reach 50%", "reach_50", distance), own("reach 90%", "reach_90", distance),
       own("reach 99%", "reach_99", distance), own("effective horizon", "effective_horizon", distance, () => "none"),
       own("entropy", "entropy_nats", short), own("key 0", "key0_mass", percent),
-      of("undecided pairs", "undecided_pairs", String)];
+      of("attention moved", "total_variation", percent), of("undecided pairs", "undecided_pairs", String)];
   }
   return [own("slope", "slope", short), { ...slope, name: "effective slope" }];
 }
