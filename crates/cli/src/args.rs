@@ -1,7 +1,8 @@
 //! Arguments shared by the verbs. What they mean is decided in `commands`.
 
 use crate::commands::{
-    audit, completions, eval, explain, export, horizon, inspect, man, measure, probe, tokens, train,
+    audit, completions, eval, explain, export, horizon, inspect, man, measure, probe, report,
+    tokens, train,
 };
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -44,6 +45,8 @@ pub(crate) enum Verb {
     Export(export::ExportArgs),
     /// Train a tokenizer, or encode text for training
     Tokens(tokens::TokensArgs),
+    /// A saved result in any format, or two results side by side
+    Report(report::ReportArgs),
     /// What a check measures, why it matters and what to do
     Explain(explain::ExplainArgs),
     /// Print a shell completion script
@@ -121,6 +124,19 @@ pub(crate) enum Format {
     Text,
     /// For programs: strict, versioned, byte-stable
     Json,
+    /// A page that opens from disk: charts, heads, findings; no network
+    Html,
+    /// Markdown for pull requests and model cards
+    #[value(alias = "markdown")]
+    Md,
+    /// SARIF 2.1.0: findings for code scanning
+    Sarif,
+    /// JUnit XML: a test case a check
+    Junit,
+    /// One line for each head under each plan
+    Csv,
+    /// The evidence as NumPy arrays; needs --out
+    Npz,
 }
 
 /// When to colour.

@@ -64,25 +64,34 @@ impl Rule {
     }
 }
 
-/// The exit code for these findings. Without `--fail-on`, warnings and errors count.
-pub(crate) fn judge(findings: &[FindingRecord], global: &GlobalArgs) -> Result<Exit, Failure> {
-    let rules = if global.fail_on.is_empty() {
-        vec![Rule::Severity(Severity::Warning)]
-    } else {
-        global
-            .fail_on
-            .iter()
-            .map(|text| Rule::parse(text))
-            .collect::<Result<Vec<_>, _>>()?
-    };
-    let fails = findings
-        .iter()
-        .any(|finding| rules.iter().any(|rule| rule.matches(finding)));
-    Ok(if fails && !global.exit_zero {
-        Exit::Findings
-    } else {
-        Exit::Clean
-    })
+/// The rules of a run.
+#[derive(Debug)]
+pub(crate) struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// Those of `--fail-on`; without it, warnings and errors count.
+    pub(crate) fn of(global: &GlobalArgs) -> Result<Self, Failure> {
+        if global.fail_on.is_empty() {
+            return Ok(Self(vec![Rule::Severity(Severity::Warning)]));
+        }
+        let rules = global.fail_on.iter().map(|text| Rule::parse(text));
+        rules.collect::<Result<Vec<_>, _>>().map(Self)
+    }
+
+    /// Whether the finding counts.
+    pub(crate) fn matches(&self, finding: &FindingRecord) -> bool {
+        self.0.iter().any(|rule| rule.matches(finding))
+    }
+
+    /// The exit code for these findings.
+    pub(crate) fn judge(&self, findings: &[&FindingRecord], global: &GlobalArgs) -> Exit {
+        let fails = findings.iter().any(|finding| self.matches(finding));
+        if fails && !global.exit_zero {
+            Exit::Findings
+        } else {
+            Exit::Clean
+        }
+    }
 }
 
 #[cfg(test)]

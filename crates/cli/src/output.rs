@@ -1,8 +1,11 @@
 //! The document: rendered in memory, then written whole or not at all.
 
 use crate::args::{ColorWhen, Format, GlobalArgs};
+use crate::fail_on::Rules;
 use crate::failure::{Exit, Failure};
-use report::text::{RenderText, TextOptions};
+use clap::ValueEnum as _;
+use report::Document;
+use report::text::{RenderText as _, TextOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
@@ -11,36 +14,103 @@ const WIDTH_DEFAULT: usize = 100;
 /// Narrower than this no table is readable.
 const WIDTH_MIN: usize = 40;
 
-/// Renders `report` in the format asked for, writes it, and judges its findings.
-pub(crate) fn emit<R>(
+/// Renders a result in the format asked for, writes it, and judges its findings.
+pub(crate) fn emit(report: impl Into<Document>, global: &GlobalArgs) -> Result<Exit, Failure> {
+    let document = report.into();
+    // judged before anything is written: a mistyped --fail-on writes nothing
+    let rules = Rules::of(global)?;
+    let body = render(&document, &rules, global)?;
+    if global.format() == Format::Npz && to_stdout(global) && std::io::stdout().is_terminal() {
+        return Err(Failure::error(
+            "--format npz is binary and stdout is a terminal: add --out FILE.npz",
+        ));
+    }
+    write_bytes(&body, global)?;
+    Ok(rules.judge(&document.judged(), global))
+}
+
+/// [`emit`] for a result that has the forms text and json only.
+pub(crate) fn emit_plain<R>(
     report: &R,
     outcome: &report::schema::Outcome,
     global: &GlobalArgs,
 ) -> Result<Exit, Failure>
 where
-    R: RenderText + serde::Serialize,
+    R: report::text::RenderText + serde::Serialize,
 {
-    // judged before anything is written: a mistyped --fail-on writes nothing
-    let exit = crate::fail_on::judge(&outcome.findings, global)?;
+    let rules = Rules::of(global)?;
     let body = match global.format() {
         Format::Text => report.render_text(&text_options(global)),
         Format::Json => report::json::render(report)
             .map_err(|error| Failure::error(format!("JSON: {error}")))?,
+        other => {
+            let name = other.to_possible_value();
+            return Err(Failure::error(format!(
+                "--format {}: this result has the forms text and json",
+                name.as_ref().map_or("", |value| value.get_name())
+            )));
+        }
     };
     write(&body, global)?;
-    Ok(exit)
+    let findings: Vec<&report::schema::FindingRecord> = outcome.findings.iter().collect();
+    Ok(rules.judge(&findings, global))
+}
+
+fn render(document: &Document, rules: &Rules, global: &GlobalArgs) -> Result<Vec<u8>, Failure> {
+    let json = |error: serde_json::Error| Failure::error(format!("JSON: {error}"));
+    let body = match global.format() {
+        Format::Text => Some(document.render_text(&text_options(global))),
+        Format::Json => Some(report::json::render(document).map_err(json)?),
+        Format::Html => report::html::render(document).map_err(json)?,
+        Format::Md => Some(report::markdown::render(document)),
+        Format::Sarif => report::sarif::render(document).map_err(json)?,
+        Format::Junit => report::junit::render(document, &|finding| rules.matches(finding)),
+        Format::Csv => report::csv::render(document),
+        Format::Npz => {
+            let bytes = report::npz::render(document);
+            return bytes
+                .map_err(|error| Failure::error(format!("npz: {error}")))?
+                .ok_or_else(|| no_such_form(document, global));
+        }
+    };
+    body.map(String::into_bytes)
+        .ok_or_else(|| no_such_form(document, global))
+}
+
+/// A result that has no form of this kind: documentation has no heads, a pair is not one set of arrays.
+fn no_such_form(document: &Document, global: &GlobalArgs) -> Failure {
+    let forms = match document {
+        Document::Explain(_) => "text, json and md",
+        _ => "text, json, html, md, sarif, junit and csv",
+    };
+    let name = global
+        .format()
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned());
+    Failure::error(format!(
+        "--format {}: this result has the forms {forms}",
+        name.unwrap_or_default()
+    ))
+}
+
+fn to_stdout(global: &GlobalArgs) -> bool {
+    global
+        .out
+        .as_ref()
+        .is_none_or(|path| path.as_os_str() == "-")
 }
 
 /// Writes a finished document to `--out` or to stdout.
 pub(crate) fn write(body: &str, global: &GlobalArgs) -> Result<(), Failure> {
+    write_bytes(body.as_bytes(), global)
+}
+
+fn write_bytes(body: &[u8], global: &GlobalArgs) -> Result<(), Failure> {
     match &global.out {
-        Some(path) if path.as_os_str() != "-" => {
-            write_file(path, body.as_bytes()).map_err(|error| {
-                Failure::error(format!("{}: cannot be written: {error}", path.display()))
-            })
-        }
-        _ => write_stdout(body.as_bytes())
-            .map_err(|error| Failure::error(format!("stdout: {error}"))),
+        Some(path) if path.as_os_str() != "-" => write_file(path, body).map_err(|error| {
+            Failure::error(format!("{}: cannot be written: {error}", path.display()))
+        }),
+        _ => write_stdout(body).map_err(|error| Failure::error(format!("stdout: {error}"))),
     }
 }
 
@@ -111,10 +181,7 @@ fn permit_reading(_file: &std::fs::File) -> std::io::Result<()> {
 
 /// Layout of a text document: a terminal decides width and colour, a file or pipe always gets the same bytes.
 pub(crate) fn text_options(global: &GlobalArgs) -> TextOptions {
-    let to_file = global
-        .out
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() != "-");
+    let to_file = !to_stdout(global);
     let terminal = !to_file && std::io::stdout().is_terminal();
     let color = match global.color {
         ColorWhen::Always => true,

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
         heads: rows,
         outcome,
     };
-    crate::output::emit(&report, &report.outcome, global)
+    crate::output::emit(report, global)
 }
 
 /// One head of the report; `certificates` are in the order of `plans`.

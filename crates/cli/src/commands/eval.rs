@@ -126,7 +126,7 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
         task,
         outcome,
     };
-    crate::output::emit(&report, &report.outcome, global)
+    crate::output::emit_plain(&report, &report.outcome, global)
 }
 
 fn at(path: &Path, error: &EvalError) -> Failure {

@@ -5,7 +5,7 @@ use crate::failure::{Exit, Failure};
 use crate::suggest::did_you_mean;
 use ::audit::checks::{CHECKS, Check};
 use clap::Args;
-use report::schema::{ExplainReport, Outcome};
+use report::schema::ExplainReport;
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
@@ -38,5 +38,5 @@ pub(crate) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Result<Exit, Failu
             ExplainReport::new(super::VERSION, std::iter::once(check.doc))
         }
     };
-    crate::output::emit(&report, &Outcome::default(), global)
+    crate::output::emit(report, global)
 }

@@ -72,7 +72,7 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         tensors,
         outcome,
     };
-    crate::output::emit(&report, &report.outcome, &global.judging_a_description())
+    crate::output::emit(report, &global.judging_a_description())
 }
 
 fn alibi(facts: &ModelFacts, slopes: Vec<f64>) -> AlibiFacts {

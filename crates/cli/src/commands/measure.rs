@@ -140,7 +140,7 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let demonstration = unpacked.is_some() && global.fail_on.is_empty();
     let mut global = global.clone();
     global.exit_zero |= demonstration;
-    crate::output::emit(&report, &report.outcome, &global)
+    crate::output::emit(report, &global)
 }
 
 fn forward(

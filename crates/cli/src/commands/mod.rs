@@ -13,6 +13,7 @@ pub(crate) mod inspect;
 pub(crate) mod man;
 pub(crate) mod measure;
 pub(crate) mod probe;
+pub(crate) mod report;
 pub(crate) mod tokens;
 pub(crate) mod train;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Train(args) => train::run(&args, &global),
         Verb::Export(args) => export::run(&args, &global),
         Verb::Tokens(args) => tokens::run(&args, &global),
+        Verb::Report(args) => report::run(&args, &global),
         Verb::Explain(args) => explain::run(&args, &global),
         Verb::Completions(args) => completions::run(&args, &global),
         Verb::Man(args) => man::run(&args, &global),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// Bounds and certificates of every head, for any text whatever.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditReport {
     /// Common head of every document; `plan` is the key of the first plan.
     #[serde(flatten)]
@@ -24,6 +25,7 @@ pub struct AuditReport {
 
 /// One head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditHead {
     /// Layer index in the model.
     pub layer: u64,
@@ -60,6 +62,7 @@ pub struct AuditHead {
 
 /// Distances one head is certified for under one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditPlanCertificate {
     /// Pairs up to this distance are never blind, for any text.
     pub guaranteed_visible: Option<Distance>,
@@ -76,6 +79,7 @@ pub struct AuditPlanCertificate {
 
 /// Sums over the heads under the first plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AuditSummary {
     /// Heads looked at.
     pub heads: u64,

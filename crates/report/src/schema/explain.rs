@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Documentation of one or all checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainReport {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -19,6 +20,7 @@ pub struct ExplainReport {
 
 /// Documentation of one check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckPage {
     /// Stable code, `SN001`.
     pub code: String,
@@ -42,6 +44,7 @@ pub struct CheckPage {
 
 /// One way out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RemedyLine {
     /// `exact`, `output-changing` or `needs training`.
     pub safety: String,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How far every head can see by its bias alone, all content being equal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HorizonReport {
     /// Common head of every document; `plan` is the key of the first plan.
     #[serde(flatten)]
@@ -38,6 +39,7 @@ pub struct HorizonReport {
 
 /// Results of one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HorizonPlan {
     /// The plan and its roundings.
     #[serde(flatten)]
@@ -57,6 +59,7 @@ pub struct HorizonPlan {
 
 /// One head under one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HorizonHead {
     /// Index of the head within its layer.
     pub head: u64,
@@ -103,6 +106,7 @@ pub struct HorizonHead {
 
 /// Sums over the heads of one plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HorizonSummary {
     /// Blind pairs over pairs, all heads together.
     pub blind_share: f64,

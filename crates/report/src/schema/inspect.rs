@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The facts of a checkpoint's headers and configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InspectReport {
     /// Common head of every document.
     #[serde(flatten)]
@@ -30,6 +31,7 @@ pub struct InspectReport {
 
 /// ALiBi as the family's own implementation has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlibiFacts {
     /// `key-position` (slope times key index) or `relative` (slope times distance).
     pub form: String,
@@ -51,6 +53,7 @@ pub struct AlibiFacts {
 
 /// One self-check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SelfCheck {
     /// What was checked.
     pub check: String,
@@ -62,6 +65,7 @@ pub struct SelfCheck {
 
 /// Tensors of one number format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DtypeCount {
     /// Format as the file names it.
     pub dtype: String,
@@ -73,6 +77,7 @@ pub struct DtypeCount {
 
 /// Tensors whose names differ only in the layer number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FoldedTensor {
     /// Name with the layer number replaced by `N`.
     pub pattern: String,
@@ -86,6 +91,7 @@ pub struct FoldedTensor {
 
 /// One tensor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TensorRow {
     /// Name.
     pub name: String,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 /// Evidence of every head on one text, counted under every plan in one pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasureReport {
     /// Common head of every document; `plan` is the key of the first plan.
     #[serde(flatten)]
@@ -26,6 +27,7 @@ pub struct MeasureReport {
 
 /// Loss over the predicted tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LossInfo {
     /// Mean loss, nats a token.
     pub nats_per_token: Option<f64>,
@@ -37,6 +39,7 @@ pub struct LossInfo {
 
 /// One head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasureHead {
     /// Layer index in the model.
     pub layer: u64,
@@ -89,6 +92,7 @@ pub struct MeasureHead {
 
 /// Attention mass in one bin of distances.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DistanceBin {
     /// First distance of the bin, tokens.
     pub from: u64,
@@ -104,6 +108,7 @@ pub struct DistanceBin {
 
 /// Counts of one head under one plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasurePlanEvidence {
     /// (query, key) pairs inside the mask.
     pub pairs: u64,
@@ -132,6 +137,7 @@ pub struct MeasurePlanEvidence {
 
 /// Sums over the heads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasureSummary {
     /// Heads measured.
     pub heads: u64,
@@ -141,6 +147,7 @@ pub struct MeasureSummary {
 
 /// Sums over the heads under one plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasurePlanSummary {
     /// Pairs of all heads.
     pub pairs: u64,

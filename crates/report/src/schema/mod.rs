@@ -8,7 +8,10 @@ mod eval;
 mod explain;
 mod horizon;
 mod inspect;
+#[cfg(test)]
+mod json_schema;
 mod measure;
+mod pair;
 mod probe;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
@@ -23,6 +26,7 @@ pub use measure::{
     DistanceBin, LossInfo, MeasureHead, MeasurePlanEvidence, MeasurePlanSummary, MeasureReport,
     MeasureSummary,
 };
+pub use pair::{Difference, HeadDifference, PairReport, QuantitySummary};
 
 pub use probe::{
     ProbeArea, ProbeCell, ProbeHeader, ProbeReport, ProbeSample, ProbeScore, ProbeSettings,
@@ -36,6 +40,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// The program that wrote the document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Tool {
     /// Always `snellen`.
     pub name: String,
@@ -45,6 +50,7 @@ pub struct Tool {
 
 /// The model a document is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ModelInfo {
     /// Name: of the folder, of the known model, or a description such as `16 heads`.
     pub name: String,
@@ -77,6 +83,7 @@ pub struct ModelInfo {
 
 /// The precision plan a result was counted under.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PlanInfo {
     /// The plan as the user wrote it: `NAME` or `NAME:DTYPE`; also the key in `plans` maps.
     pub plan: String,
@@ -93,6 +100,7 @@ pub struct PlanInfo {
 
 /// One rounding of a precision plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PlanStepInfo {
     /// What is computed.
     pub what: String,
@@ -104,6 +112,7 @@ pub struct PlanStepInfo {
 
 /// The text a measurement ran over.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TextInfo {
     /// Where it came from: a path, or `embedded`.
     pub source: String,
@@ -121,6 +130,7 @@ pub struct TextInfo {
 
 /// What every document starts with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Envelope {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
@@ -162,6 +172,7 @@ impl Envelope {
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; nothing is wrong.
@@ -186,6 +197,7 @@ impl Severity {
 
 /// One defect that a check found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FindingRecord {
     /// Stable code, `SN001`.
     pub code: String,
@@ -211,6 +223,7 @@ pub struct FindingRecord {
 
 /// What one check came to: a check that looked at nothing is never clean.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CheckRecord {
     /// Stable code, `SN001`.
     pub code: String,
@@ -228,6 +241,7 @@ pub struct CheckRecord {
 
 /// Something that was not checked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Skipped {
     /// What was left out.
     pub what: String,
@@ -237,6 +251,7 @@ pub struct Skipped {
 
 /// What every document ends with.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// Defects, worst first.
     pub findings: Vec<FindingRecord>,

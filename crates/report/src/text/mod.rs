@@ -9,11 +9,13 @@ mod horizon;
 mod inspect;
 mod measure;
 mod outcome;
+mod pair;
 mod probe;
 mod style;
 mod table;
 
 pub use escape::escape;
+pub(crate) use outcome::MARKS;
 pub use style::TextOptions;
 
 use crate::number::Distance;

@@ -179,7 +179,7 @@ pub(super) fn mark(findings: &[FindingRecord], plan: &str, layer: u64, head: u64
 }
 
 /// Letters of the failures that concern one head, and what the legend calls them.
-const MARKS: &[(&str, char, &str)] = &[
+pub(crate) const MARKS: &[(&str, char, &str)] = &[
     ("position-collapse", 'c', "position collapse"),
     ("sink-head", 's', "sink"),
     ("dead-head", 'd', "dead"),

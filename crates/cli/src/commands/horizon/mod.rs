@@ -110,10 +110,12 @@ pub(crate) fn run(args: &HorizonArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let report = build(args, subject, length)?;
     let global = &global.judging_a_description();
     if args.print_slopes && global.format() == crate::args::Format::Text {
+        let rules = crate::fail_on::Rules::of(global)?;
         crate::output::write(&report.render_slopes(), global)?;
-        return crate::fail_on::judge(&report.outcome.findings, global);
+        let findings: Vec<_> = report.outcome.findings.iter().collect();
+        return Ok(rules.judge(&findings, global));
     }
-    crate::output::emit(&report, &report.outcome, global)
+    crate::output::emit(report, global)
 }
 
 fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonReport, Failure> {

@@ -1,0 +1,167 @@
+//! The documentation: links lead somewhere, the catalogue is made from the checks, commands run.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use support::{embedded_folder, run};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every page under `docs`, and the README.
+fn pages() -> Vec<PathBuf> {
+    fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
+        let mut entries: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        entries.sort();
+        for path in entries {
+            if path.is_dir() {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|e| e == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = vec![root().join("README.md")];
+    visit(&root().join("docs"), &mut found);
+    found
+}
+
+/// The text without blocks of code and without code in a line.
+fn prose(text: &str) -> String {
+    let blocks = text.split("```").step_by(2).collect::<String>();
+    let lines = blocks.lines().filter(|line| !line.starts_with("    "));
+    lines
+        .map(|line| line.split('`').step_by(2).collect::<Vec<_>>().join("x"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Names of a page's headings, as links spell them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let outside = text.split("```").step_by(2).collect::<String>();
+    let headings = outside.lines().filter(|line| line.starts_with('#'));
+    let spell = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.collect::<String>().replace(' ', "-")
+    };
+    headings.map(spell).collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut dead = Vec::new();
+    let mut count = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for part in prose(&text).split("](").skip(1) {
+            let target = part.split(')').next().unwrap();
+            if target.contains("://") {
+                continue;
+            }
+            count += 1;
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() {
+                page.clone()
+            } else {
+                page.parent().unwrap().join(file)
+            };
+            if !path.exists() {
+                dead.push(format!("{}: {target}", page.display()));
+            } else if !anchor.is_empty() {
+                let there = anchors(&std::fs::read_to_string(&path).unwrap());
+                if !there.contains(anchor) {
+                    dead.push(format!("{}: {target} has no such heading", page.display()));
+                }
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+    assert!(count > 30, "only {count} links were found");
+}
+
+#[test]
+fn every_page_is_in_the_contents() {
+    let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    for page in pages() {
+        let Ok(name) = page.strip_prefix(root().join("docs")) else {
+            continue;
+        };
+        let name = name.to_str().unwrap().replace('\\', "/");
+        assert!(
+            name == "SUMMARY.md" || summary.contains(&format!("]({name})")),
+            "{name} is not in docs/SUMMARY.md"
+        );
+    }
+}
+
+/// `SNELLEN_WRITE_DOCS=1 cargo test --workspace --test docs` writes the page anew.
+#[test]
+fn the_catalogue_is_made_from_the_checks() {
+    let path = root().join("docs/checks.md");
+    let page = format!(
+        "# Checks\n\nMade by `snellen explain --format md` from the headings of each check; do not edit.\n\n{}",
+        run("explain --format md").stdout
+    );
+    if std::env::var_os("SNELLEN_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == page,
+        "docs/checks.md is not what the checks say: SNELLEN_WRITE_DOCS=1 writes it anew"
+    );
+}
+
+/// Every `$ snellen ...` line of a console block, in order within its page, in a folder with a model and a text.
+#[test]
+fn commands_of_the_documentation_run() {
+    let model = embedded_folder();
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded/text.txt");
+    let mut count = 0;
+    // training takes minutes and a corpus: tests/train.rs runs its commands on small ones
+    let short = |page: &PathBuf| !page.ends_with("TRAINING.md");
+    for page in pages().into_iter().filter(short) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("model")).unwrap();
+        for name in ["config.json", "model.safetensors"] {
+            std::fs::copy(
+                model.path().join(name),
+                folder.path().join("model").join(name),
+            )
+            .unwrap();
+        }
+        std::fs::copy(&text, folder.path().join("text.txt")).unwrap();
+        let content = std::fs::read_to_string(&page).unwrap();
+        let blocks = content.split("```console\n").skip(1);
+        let lines = blocks.flat_map(|block| block.split("```").next().unwrap().lines());
+        for line in lines {
+            let Some(command) = line.strip_prefix("$ snellen") else {
+                continue;
+            };
+            let output = assert_cmd::Command::cargo_bin("snellen")
+                .unwrap()
+                .args(command.split_whitespace())
+                .current_dir(folder.path())
+                .output()
+                .unwrap();
+            let code = output.status.code().unwrap();
+            assert!(
+                code <= 1,
+                "{}: {line}: exit {code}: {}",
+                page.display(),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 15, "only {count} commands were found");
+}

@@ -1,0 +1,102 @@
+//! The CSV renderer: one line for each head under each plan, a column for each field of the schema (RFC 4180, lines end in LF).
+//!
+//! Numbers are those of the JSON document, digit for digit. What was not measured or does not exist is `NA`, never an empty
+//! field or a zero. A word that a spreadsheet would take for a formula is preceded by an apostrophe.
+
+use crate::document::Document;
+use crate::heads::{Cell, HeadTable};
+
+/// What stands for a missing value.
+pub const MISSING: &str = "NA";
+
+/// The table, or `None` where the result has no heads. Of a pair, one line a head with each quantity in A, in B and its change.
+#[must_use]
+pub fn render(document: &Document) -> Option<String> {
+    if let Document::Pair(pair) = document {
+        return Some(render_pair(pair));
+    }
+    let table = HeadTable::of(document)?;
+    let mut out = "layer,head,plan".to_owned();
+    for column in &table.columns {
+        out.push(',');
+        out.push_str(column);
+    }
+    out.push('\n');
+    for row in &table.rows {
+        let place = [
+            row.layer.map_or(MISSING.to_owned(), |n| n.to_string()),
+            row.head.to_string(),
+            row.plan.as_deref().map_or(MISSING.to_owned(), word),
+        ];
+        let cells = place.into_iter().chain(row.cells.iter().map(field));
+        out.push_str(&cells.collect::<Vec<_>>().join(","));
+        out.push('\n');
+    }
+    Some(out)
+}
+
+fn render_pair(pair: &crate::schema::PairReport) -> String {
+    let mut out = "layer,head,plan_a,plan_b,quantity,a,b,change\n".to_owned();
+    let number = |value: Option<f64>| value.map_or(MISSING.to_owned(), float);
+    for head in &pair.heads {
+        for (name, difference) in &head.quantities {
+            let plan = |plan: &Option<String>| plan.as_deref().map_or(MISSING.to_owned(), word);
+            out.push_str(&format!(
+                "{},{},{},{},{},{},{},{}\n",
+                head.layer.map_or(MISSING.to_owned(), |n| n.to_string()),
+                head.head,
+                plan(&head.plan_a),
+                plan(&head.plan_b),
+                word(name),
+                number(difference.a),
+                number(difference.b),
+                number(difference.change)
+            ));
+        }
+    }
+    out
+}
+
+fn field(cell: &Cell) -> String {
+    match cell {
+        Cell::Missing => MISSING.to_owned(),
+        Cell::Count(count) => count.to_string(),
+        Cell::Number(number) => float(*number),
+        Cell::Flag(flag) => flag.to_string(),
+        Cell::Word(text) => word(text),
+    }
+}
+
+/// The digits that JSON has: the shortest that read back as the same number.
+pub(crate) fn float(number: f64) -> String {
+    serde_json::to_string(&number).unwrap_or_else(|_| MISSING.to_owned())
+}
+
+/// A quoted word where it needs quotes.
+fn word(text: &str) -> String {
+    let text = crate::text::escape(text);
+    let formula = text.starts_with(['=', '+', '-', '@']);
+    let text = if formula {
+        format!("'{text}")
+    } else {
+        text.into_owned()
+    };
+    if text.contains(['"', ',', '\n', '\r', ' ', ';']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_words_in_every_spreadsheet() {
+        assert_eq!(word("hf-eager:f16"), "hf-eager:f16");
+        assert_eq!(word("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(word("=1+1"), "'=1+1");
+        assert_eq!(word("a\nb"), r"a\u{a}b");
+    }
+}

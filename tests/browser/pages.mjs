@@ -1,0 +1,116 @@
+// The documents that are looked at: real runs of the binary, and altered ones that no real model gives.
+
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+const PLANS = "ieee,ftz,hf-eager:f16,llama-cpp-cuda-fa";
+
+/** A name that would break a careless page: markup, control characters, right-to-left text and overrides. */
+export const HOSTILE = "</script><script>window.broken=1</script><img src=x onerror=window.broken=1>\u0007\u202egnp.exe \u05d0\u05d1 {{data}} `|*_";
+
+/** Runs the binary; findings (exit 1) are fine, anything worse is not. */
+export function snellen(binary, args, options = {}) {
+  try {
+    return execFileSync(binary, args, { maxBuffer: 2 ** 28, stdio: ["pipe", "pipe", "pipe"], ...options });
+  } catch (error) {
+    if (error.status === 1 && error.stdout) return error.stdout;
+    throw new Error(`snellen ${args.join(" ")}: exit ${error.status}: ${error.stderr}`);
+  }
+}
+
+/** Writes every page into `folder`; returns `{ name: { html, json } }`. */
+export function makePages(binary, root, folder) {
+  mkdirSync(folder, { recursive: true });
+  const model = join(folder, "embedded");
+  mkdirSync(model, { recursive: true });
+  for (const name of ["config.json", "model.safetensors"]) copyFileSync(join(root, "crates/cli/src/embedded", name), join(model, name));
+  const pages = {};
+  const save = (name, document) => {
+    const json = join(folder, `${name}.json`);
+    writeFileSync(json, document);
+    return json;
+  };
+  const render = (name, ...files) => {
+    const html = join(folder, `${name}.html`);
+    writeFileSync(html, snellen(binary, ["report", ...files, "--format", "html"]));
+    pages[name] = { html, document: JSON.parse(snellen(binary, ["report", ...files, "--format", "json"])) };
+  };
+  const run = (name, ...args) => {
+    const json = save(name, snellen(binary, [...args, "--format", "json", "--quiet"]));
+    render(name, json);
+    return json;
+  };
+  const horizon = run("horizon", "horizon", "--like", "bloom-560m", "--plan", PLANS);
+  const clamped = save("clamped", snellen(binary, ["horizon", "--like", "bloom-560m", "--plan", PLANS, "--remedy", "clamp=-20", "--format", "json"]));
+  const measured = run("measure", "measure", "--plan", PLANS);
+  const audited = run("audit", "audit", model, "--length", "2371", "--plan", PLANS);
+  run("inspect", "inspect", model);
+  render("compare", horizon, clamped);
+  const shorter = save("shorter", snellen(binary, ["measure", "--plan", PLANS, "--length", "1024", "--format", "json", "--quiet"]));
+  render("compare-measure", measured, shorter);
+  render("together", measured, audited);
+  render("large", save("large", JSON.stringify(enlarged(pages.measure.document, 70, 112))));
+  render("two-thousand", save("two-thousand", JSON.stringify(enlarged(pages.measure.document, 40, 50))));
+  render("hostile", save("hostile", JSON.stringify(hostile(pages.measure.document))));
+  render("empty", save("empty", JSON.stringify({ ...pages.measure.document, heads: [], findings: [], checks: [], summary: { heads: 0, plans: {} } })));
+  render("gaps", save("gaps", JSON.stringify(gaps(pages.measure.document))));
+  return pages;
+}
+
+/** The document with `layers` x `heads` heads made of its own, each with numbers of its own so that they do not compress away. */
+function enlarged(source, layers, heads) {
+  const out = structuredClone(source);
+  let seed = 1;
+  const random = () => {
+    seed = (seed * 48271) % 2147483647;
+    return seed / 2147483647;
+  };
+  out.heads = [];
+  for (let layer = 0; layer < layers; layer += 1) {
+    for (let head = 0; head < heads; head += 1) {
+      const own = structuredClone(source.heads[(layer + head) % source.heads.length]);
+      Object.assign(own, { layer, head, entropy_nats: 5 * random(), key0_mass: random(), mean_distance: 100 * random(), max_score: 9 * random() });
+      for (const bin of own.mass_by_distance) bin.mass *= random();
+      for (const plan of Object.values(own.plans)) {
+        plan.blind_pairs = Math.floor(plan.blind_pairs * random());
+        plan.blind_share = plan.blind_pairs / plan.pairs;
+        // a plan in f32 repeats the head's masses, one in f16 has its own
+        plan.mass_by_distance = own.mass_by_distance.map((bin) => bin.mass * (plan === own.plans["hf-eager:f16"] ? random() : 1));
+      }
+      out.heads.push(own);
+    }
+  }
+  out.model.n_layers = layers;
+  out.model.n_heads = heads;
+  out.summary.heads = layers * heads;
+  out.findings = out.heads.slice(0, 2000).map((head) => ({ ...source.findings[0], layer: head.layer, head: head.head }));
+  return out;
+}
+
+/** Every name of the document replaced by a hostile one. */
+function hostile(source) {
+  let text = JSON.stringify(source);
+  const quoted = (name) => JSON.stringify(name).slice(1, -1);
+  text = text.replaceAll('"hf-eager:f16"', `"${quoted(HOSTILE)}"`);
+  const out = JSON.parse(text);
+  out.model.name = HOSTILE;
+  out.model.family = HOSTILE;
+  out.model.hash = HOSTILE;
+  out.text.source = HOSTILE;
+  out.notes.push(HOSTILE);
+  out.skipped.push({ what: HOSTILE, reason: HOSTILE });
+  for (const finding of out.findings) Object.assign(finding, { message: HOSTILE, next_command: HOSTILE });
+  return out;
+}
+
+/** Heads that were filtered away, and values that were not measured. */
+function gaps(source) {
+  const out = structuredClone(source);
+  out.heads = out.heads.filter((head) => !(head.layer === 0 && head.head === 3));
+  for (const head of out.heads.slice(0, 5)) {
+    for (const field of ["reach_50", "reach_90", "reach_99", "entropy_nats", "key0_mass", "key0_excess", "effective_horizon"]) head[field] = null;
+    for (const plan of Object.values(head.plans)) Object.assign(plan, { blind_share: null, first_blind_distance: null, last_visible_distance: null });
+  }
+  return out;
+}
