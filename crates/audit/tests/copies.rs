@@ -113,6 +113,7 @@ fn task() -> ProbeTask {
         about: String::new(),
         introduction: "a".into(),
         filler: vec!["b".into()],
+        line: None,
         needle: " {key}".into(),
         question: " ?".into(),
         answer: "{key}".into(),
@@ -121,7 +122,7 @@ fn task() -> ProbeTask {
 }
 
 fn builder(task: &ProbeTask) -> PromptBuilder<'_> {
-    let haystack = Haystack::of_task(&Bytes, task).unwrap();
+    let haystack = Haystack::of_task(&Bytes, task, 300, 3).unwrap();
     PromptBuilder::new(&Bytes, task, haystack, None, 3).unwrap()
 }
 

@@ -182,6 +182,7 @@ fn what_cannot_be_probed_is_one_line() {
     for (args, expect) in [
         ("--lengths 64", "too short"),
         ("--lengths 0", "at least 1"),
+        ("--lengths 32M", "longest prompt"),
         ("--lengths 300 --samples 0", "--samples"),
         ("--lengths 300 --depths 0", "--depths"),
         ("--lengths 300 --task passkeys", "passkey"),
@@ -226,4 +227,27 @@ fn a_needle_is_hidden_in_the_prose_of_a_text() {
         let error = run.error(2);
         assert!(error.contains(expect), "{error}");
     }
+}
+
+#[test]
+fn lists_of_names_and_numbers_are_made_up_by_the_seed() {
+    let folder = embedded_folder();
+    let grid = "--task key-value --lengths 300,400 --depths 2 --samples 2";
+    let report = json(folder.path(), &format!("{grid} --seed 5"));
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for sample in cells
+        .iter()
+        .flat_map(|cell| cell["results"].as_array().unwrap())
+    {
+        let key: u64 = sample["key"].as_str().unwrap().parse().unwrap();
+        assert_eq!(key % 2, 1, "numbers of other lines are even");
+    }
+    let alone = json(
+        folder.path(),
+        "--task key-value --lengths 300 --depths 2 --samples 2 --seed 5",
+    );
+    assert_eq!(alone["cells"][0], report["cells"][0]);
+    let other = json(folder.path(), &format!("{grid} --seed 6"));
+    assert_ne!(other["cells"][0], report["cells"][0]);
 }

@@ -1,5 +1,6 @@
 //! What fills a prompt, unit by unit; the fact goes between two units.
 
+use super::lines::lines;
 use super::task::ProbeTask;
 use crate::eval::{EvalError, TextCodec};
 
@@ -14,11 +15,40 @@ pub struct Haystack {
 }
 
 impl Haystack {
-    /// The filler that a task brings, to be repeated.
+    /// The filler that a task brings: its sentences, to be repeated, or lines that `seed` draws, `tokens` of them or more.
     ///
     /// # Errors
     /// A task that brings none, and what the tokenizer reports.
-    pub fn of_task(codec: &dyn TextCodec, task: &ProbeTask) -> Result<Self, EvalError> {
+    pub fn of_task(
+        codec: &dyn TextCodec,
+        task: &ProbeTask,
+        tokens: usize,
+        seed: u64,
+    ) -> Result<Self, EvalError> {
+        if let Some(template) = &task.line {
+            let (mut units, mut drawn) = (Vec::new(), 0);
+            for line in lines(template, task.digits, seed) {
+                // one unit beyond the need, so that the end is never met
+                if drawn > tokens {
+                    break;
+                }
+                let unit = codec.encode(&line).map_err(EvalError::Input)?;
+                if unit.is_empty() {
+                    return Err(EvalError::Input(
+                        "the tokenizer has no tokens for a line".into(),
+                    ));
+                }
+                drawn += unit.len();
+                units.push(unit);
+            }
+            return Ok(Self {
+                units,
+                // numbers of lines are even and the one asked for is odd: the text need not be searched, and a key does not
+                // depend on how many lines were drawn
+                text: String::new(),
+                repeats: false,
+            });
+        }
         if task.filler.is_empty() {
             return Err(EvalError::Input(format!(
                 "task {} needs a text to hide its fact in",

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `task` | the texts of a probe, from a data file |
 //! | `haystack` | what fills a prompt: the task's own sentences, or those of a text |
+//! | `lines` | made-up names and numbers |
 //! | `prompt` | prompts of an exact length, the fact at an exact depth |
 //! | `run` | greedy answer, log-probability and rank of the right one |
 //! | `matching` | whether an answer is right |
@@ -15,6 +16,7 @@
 
 mod area;
 mod haystack;
+mod lines;
 mod matching;
 mod prompt;
 mod run;

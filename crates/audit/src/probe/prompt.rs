@@ -5,9 +5,10 @@
 //! pieces begin with a space or a line break, where the common tokenizers break anyway, and a prompt of ids is what the model sees.
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
 use super::haystack::Haystack;
+use super::lines::{needle_name, number};
 use super::task::ProbeTask;
 use crate::eval::{EvalError, TextCodec, split_pair};
 
@@ -130,17 +131,13 @@ impl<'a> PromptBuilder<'a> {
     }
 
     fn pieces(&self, length: usize, depth: f64, sample: usize) -> Result<Pieces, EvalError> {
-        let key = key(
-            self.seed,
-            length,
-            depth,
-            sample,
-            self.task.digits,
-            &self.haystack,
-        );
-        let put = |text: &str| text.replace("{key}", &key);
+        let mut random = random(self.seed, length, depth, sample);
+        let key = key(&mut random, self.task, &self.haystack);
+        let name = needle_name(&mut random);
+        let put = |text: &str| text.replace("{key}", &key).replace("{name}", &name);
         let needle = self.codec.encode(&put(&self.task.needle));
-        let pair = split_pair(self.codec, &self.task.question, &put(&self.task.answer))?;
+        let question = put(&self.task.question);
+        let pair = split_pair(self.codec, &question, &put(&self.task.answer))?;
         Ok(Pieces {
             needle: needle.map_err(EvalError::Input)?,
             question: pair.context,
@@ -188,25 +185,20 @@ fn units_before(units: &[&[u32]], depth: f64) -> usize {
     best.0
 }
 
-/// The key of a sample, `digits` digits without a leading zero, a function of where it is used; never one that the haystack holds.
-fn key(
-    seed: u64,
-    length: usize,
-    depth: f64,
-    sample: usize,
-    digits: u32,
-    haystack: &Haystack,
-) -> String {
+/// Random numbers of a sample, a function of where it is.
+fn random(seed: u64, length: usize, depth: f64, sample: usize) -> ChaCha8Rng {
     let mut bytes = [0; 32];
     let parts = [seed, length as u64, depth.to_bits(), sample as u64];
     for (place, part) in bytes.chunks_exact_mut(8).zip(parts) {
         place.copy_from_slice(&part.to_le_bytes());
     }
-    let mut random = ChaCha8Rng::from_seed(bytes);
-    let (low, count) = (10u64.pow(digits - 1), 9 * 10u64.pow(digits - 1));
+    ChaCha8Rng::from_seed(bytes)
+}
+
+/// A key without a leading zero; never one that the haystack holds, and odd where its lines have even numbers.
+fn key(random: &mut ChaCha8Rng, task: &ProbeTask, haystack: &Haystack) -> String {
     loop {
-        // 64 bits over at most 9e8 values: a bias of 5e-11, far below what any number of samples can show
-        let key = (low + random.next_u64() % count).to_string();
+        let key = (number(random, task.digits) | u64::from(task.line.is_some())).to_string();
         if !haystack.holds(&key) {
             return key;
         }
@@ -231,7 +223,7 @@ mod tests {
     }
 
     fn passkey(task: &ProbeTask, prefix: Option<u32>) -> PromptBuilder<'_> {
-        let haystack = Haystack::of_task(&Bytes, task).unwrap();
+        let haystack = Haystack::of_task(&Bytes, task, 3000, 7).unwrap();
         PromptBuilder::new(&Bytes, task, haystack, prefix, 7).unwrap()
     }
 
@@ -273,7 +265,9 @@ mod tests {
     #[test]
     fn keys_are_functions_of_their_place() {
         let haystack = Haystack::of_text(&Bytes, "No numbers but 7.").unwrap();
-        let key = |seed, length, sample| key(seed, length, 0.5, sample, 5, &haystack);
+        let task = ProbeTask::named("passkey").unwrap();
+        let key =
+            |seed, length, sample| key(&mut random(seed, length, 0.5, sample), &task, &haystack);
         let all: Vec<String> = (0..200).map(|s| key(1, 256, s)).collect();
         assert_eq!(all, (0..200).map(|s| key(1, 256, s)).collect::<Vec<_>>());
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
@@ -308,7 +302,7 @@ mod tests {
     fn a_needle_lies_between_two_sentences_of_the_text() {
         let task = ProbeTask::named("needle").unwrap();
         assert!(
-            Haystack::of_task(&Bytes, &task).is_err(),
+            Haystack::of_task(&Bytes, &task, 3000, 7).is_err(),
             "it brings no text"
         );
         let text = "It rained. \"Come in!\" she said. Nobody did, not at 3.15 and not later.\n\nThe end of a day. ".repeat(8);
@@ -339,8 +333,39 @@ mod tests {
     fn a_key_that_the_text_holds_is_not_used() {
         let digits: Vec<String> = (1..9).map(|d| d.to_string()).collect();
         let haystack = Haystack::of_text(&Bytes, &digits.join(" ")).unwrap();
+        let task = ProbeTask {
+            digits: 1,
+            ..ProbeTask::named("passkey").unwrap()
+        };
         for sample in 0..20 {
-            assert_eq!(key(0, 10, 0.0, sample, 1, &haystack), "9");
+            assert_eq!(key(&mut random(0, 10, 0.0, sample), &task, &haystack), "9");
+        }
+    }
+
+    #[test]
+    fn the_line_that_is_asked_for_is_the_only_one_of_its_name_and_number() {
+        let task = ProbeTask::named("key-value").unwrap();
+        let of = |tokens| {
+            let haystack = Haystack::of_task(&Bytes, &task, tokens, 7).unwrap();
+            PromptBuilder::new(&Bytes, &task, haystack, None, 7).unwrap()
+        };
+        for depth in [0.0, 0.4, 1.0] {
+            let cell = of(700).cell(700, depth, 4).unwrap();
+            // more lines were drawn for a longer cell: this one is the same
+            assert_eq!(of(5000).cell(700, depth, 4).unwrap(), cell);
+            for prompt in &cell.prompts {
+                let ids = [cell.shared.as_slice(), &prompt.rest].concat();
+                let text = Bytes.decode(&ids).unwrap();
+                let (list, question) = text.split_once("\n\n").unwrap();
+                let line = list
+                    .lines()
+                    .find(|line| line.ends_with(&prompt.key))
+                    .unwrap();
+                let (name, _) = line.split_once(": ").unwrap();
+                assert!(question.contains(name));
+                assert_eq!(list.matches(name).count(), 1);
+                assert_eq!(list.matches(&prompt.key).count(), 1);
+            }
         }
     }
 }

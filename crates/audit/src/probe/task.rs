@@ -5,12 +5,17 @@ use serde::Deserialize;
 use crate::eval::EvalError;
 
 /// Built-in tasks: name and data file.
-pub const TASKS: [(&str, &str); 2] = [
+pub const TASKS: [(&str, &str); 3] = [
     ("passkey", include_str!("../../../../tasks/passkey.json")),
     ("needle", include_str!("../../../../tasks/needle.json")),
+    (
+        "key-value",
+        include_str!("../../../../tasks/key-value.json"),
+    ),
 ];
 
-/// The texts of a probe, from a data file of `tasks/`. `{key}` stands for the number that is to be found.
+/// The texts of a probe, from a data file of `tasks/`. `{key}` stands for the number that is to be found,
+/// `{name}` for a name that a line and a question may share.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeTask {
@@ -24,6 +29,9 @@ pub struct ProbeTask {
     pub introduction: String,
     /// Sentences that fill the prompt, over and over; none where the user brings a text.
     pub filler: Vec<String>,
+    /// Template of lines that fill the prompt instead, with other names and numbers.
+    #[serde(default)]
+    pub line: Option<String>,
     /// States the fact.
     pub needle: String,
     /// Ends the prompt.
@@ -35,6 +43,12 @@ pub struct ProbeTask {
 }
 
 impl ProbeTask {
+    /// Whether the user has to bring the text that the fact is hidden in.
+    #[must_use]
+    pub fn needs_text(&self) -> bool {
+        self.filler.is_empty() && self.line.is_none()
+    }
+
     /// A built-in task.
     ///
     /// # Errors
@@ -67,7 +81,8 @@ mod tests {
             let others = [&task.introduction, &task.question];
             for text in others.into_iter().chain(&task.filler) {
                 assert!(!text.contains(|c: char| c.is_ascii_digit()), "{text}");
-                assert!(!text.contains('{'), "{text}");
+                assert!(!text.replace("{name}", "").contains('{'), "{text}");
+                assert!(!text.contains("{name}") || task.needle.contains("{name}"));
             }
         }
         let error = ProbeTask::named("passkeys").unwrap_err().to_string();

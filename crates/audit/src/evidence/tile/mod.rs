@@ -8,6 +8,10 @@
 //!
 //! [`Slack`]: crate::evidence::table::Slack
 //! [`UNSUMMED_NATS`]: crate::evidence::plan::UNSUMMED_NATS
+#![allow(
+    clippy::needless_range_loop,
+    reason = "one index over several arrays of lanes; iterators over all of them hide which lane is meant, and can push them into memory"
+)]
 
 mod own;
 mod plans;

@@ -19,13 +19,17 @@ use results::Results;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The longest prompt, 16M tokens: beyond it a mistyped length would fill the memory with filler before anything is refused.
+const LENGTH_MAX: usize = 1 << 24;
+
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub(crate) struct ProbeArgs {
     /// A model folder, .safetensors file or spec .toml
     #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// What is to be found: passkey (a number in repetitive filler) or needle (a number in the prose of --text)
+    /// What is to be found: passkey (a number in repetitive filler), needle (a number in the prose of --text) or
+    /// key-value (one of many lines of names and numbers)
     #[arg(long, value_name = "NAME", default_value = "passkey")]
     task: String,
     /// Text to hide the needle in, UTF-8; cut at sentences, used once from its beginning, not repeated
@@ -93,10 +97,15 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     };
 
     let longest = lengths.last().copied().unwrap_or(0);
+    if longest > LENGTH_MAX {
+        return Err(Failure::error(format!(
+            "--lengths: {longest} tokens are more than the longest prompt that is built, {LENGTH_MAX}"
+        )));
+    }
     let keep = estimate::check_repeated(&spec, longest, global)?;
     let haystack = match &text {
         Some(text) => Haystack::of_text(&codec, text),
-        None => Haystack::of_task(&codec, &task),
+        None => Haystack::of_task(&codec, &task, longest, args.seed),
     };
     let haystack = haystack.map_err(|error| match &args.text {
         Some(file) => Failure::error(format!("{}: {error}", file.display())),
@@ -104,8 +113,13 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     })?;
     let builder = PromptBuilder::new(&codec, &task, haystack, args.prefix_token, args.seed)
         .map_err(failed)?;
-    // every prompt can be built, and every change applied, or nothing is run
-    let mut plan: Vec<CellPrompts> = Vec::new();
+    // every prompt can be built, and every change applied, or nothing is run; one cell's prompts are in memory at a time
+    let build = |(length, depth)| {
+        builder
+            .cell(length, depth, args.samples as usize)
+            .map_err(failed)
+    };
+    let mut places = Vec::new();
     for &length in &lengths {
         for change in &changes {
             let changed = change.apply(&spec, length).map_err(failed)?;
@@ -114,11 +128,8 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
                 .map_err(|error| Failure::error(format!("--what-if {}: {error}", change.name())))?;
         }
         for &depth in &depths {
-            plan.push(
-                builder
-                    .cell(length, depth, args.samples as usize)
-                    .map_err(failed)?,
-            );
+            build((length, depth))?;
+            places.push((length, depth));
         }
     }
     let runner = Runner {
@@ -129,12 +140,12 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     };
     let model = runner.model(spec.clone())?;
     let mut results = Results::open(args.results.as_deref(), &settings)?;
-    let bar = global.talk().bar("cells", plan.len() as u64);
-    let mut cells = Vec::with_capacity(plan.len());
-    for prompts in &plan {
-        let cell = match results.find(prompts.length as u64, prompts.depth) {
+    let bar = global.talk().bar("cells", places.len() as u64);
+    let mut cells = Vec::with_capacity(places.len());
+    for place in places {
+        let cell = match results.find(place.0 as u64, place.1) {
             Some(cell) => cell.clone(),
-            None => results.add(&runner.cell(&model, prompts, &changes)?)?,
+            None => results.add(&runner.cell(&model, &build(place)?, &changes)?)?,
         };
         cells.push(cell);
         bar.inc(1);
@@ -175,7 +186,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
 
 /// The text to hide the fact in, for a task that brings none.
 fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<String>, Failure> {
-    match (&args.text, task.filler.is_empty()) {
+    match (&args.text, task.needs_text()) {
         (Some(_), false) => Err(Failure::error(format!(
             "--task {} brings its own filler; --text is for the needle task",
             task.task
