@@ -12,7 +12,7 @@
 //! | `area` | one number for a grid of lengths and depths |
 //!
 //! A cell of the grid is one length at one depth. Its result depends on the model, the task, the seed, the length, the depth and
-//! the number of samples, and on nothing that was run before it: cells can be run in any order, in several sittings.
+//! the number of samples, and on nothing that was run before it: cells can be run in any order, interrupted or not.
 
 mod area;
 mod haystack;

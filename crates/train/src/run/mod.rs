@@ -14,11 +14,14 @@
 pub mod checkpoint;
 mod evaluate;
 pub mod metrics;
+mod plan;
+mod step;
 mod trained;
 mod trainer;
 mod watch;
 
 pub use evaluate::{RecallCell, RecallScore};
+pub use plan::{Estimate, RunRecord, estimate};
 pub use trained::Trained;
-pub use trainer::{Ending, Estimate, Observer, RunRecord, Trainer, estimate};
+pub use trainer::{Ending, Observer, Trainer};
 pub use watch::{HeadWatch, WatchReport};

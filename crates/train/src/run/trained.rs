@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::checkpoint;
-use super::trainer::RunRecord;
+use super::plan::RunRecord;
 use crate::config::RunConfig;
 use crate::error::TrainError;
 use crate::network::Network;

@@ -4,21 +4,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use super::checkpoint::{self, State};
 use super::metrics::{Metric, SCHEMA_VERSION, Writer};
+use super::plan::{Plan, RunRecord};
 use super::{evaluate, watch};
 use crate::config::{RunConfig, Stage};
-use crate::data::recall::{Group, RecallTask};
-use crate::data::sampler::Sampler;
-use crate::data::shard::{self, Tokens};
+use crate::data::recall::RecallTask;
+use crate::data::shard::Tokens;
 use crate::error::TrainError;
 use crate::export;
 use crate::files;
-use crate::network::{Batch, Network, Workspace};
-use crate::optimiser::{Moments, global_norm};
-use crate::rng::{self, Stream};
+use crate::network::{Network, Workspace};
+use crate::optimiser::Moments;
 
 /// What a run tells while it goes, and is told.
 pub trait Observer {
@@ -51,196 +48,25 @@ pub enum Ending {
     },
 }
 
-/// `record.json`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunRecord {
-    /// Version of this format, 1.
-    pub version: u64,
-    /// Version of the program.
-    pub snellen: String,
-    /// Hash of configuration and data; checkpoints carry it.
-    pub config_hash: String,
-    /// Hash of the training tokens' file.
-    pub train_hash: String,
-    /// Hash of the held-out tokens' file.
-    pub held_hash: String,
-    /// Hash of the tokenizer that made both.
-    pub tokenizer_hash: String,
-    /// Vocabulary, tokens of recall tasks included.
-    pub vocab: u64,
-    /// Parameters.
-    pub parameters: u64,
-    /// Steps of the run.
-    pub steps: u64,
-    /// Tokens it trains on.
-    pub tokens: u64,
-    /// `exact`, `zero-beyond:...` or `plan:...`.
-    pub attention: String,
-    /// Slope of every head, where there are slopes.
-    pub slopes: Vec<f64>,
-    /// Whether attention stays inside documents.
-    pub document_mask: bool,
-    /// Best held-out loss, nats per token, and its step.
-    pub best: Option<(f64, u64)>,
-    /// Whether all steps are done.
-    pub finished: bool,
-}
-
 /// A run in a folder.
 #[derive(Debug)]
 pub struct Trainer {
     folder: PathBuf,
-    config: RunConfig,
-    network: Network,
-    stages: Vec<Stage>,
-    total: u64,
-    train: Tokens,
+    pub(super) config: RunConfig,
+    pub(super) network: Network,
+    pub(super) stages: Vec<Stage>,
+    pub(super) total: u64,
+    pub(super) train: Tokens,
     held: Tokens,
-    task: Option<RecallTask>,
+    pub(super) task: Option<RecallTask>,
     record: RunRecord,
-    params: Vec<f32>,
-    moments: Moments,
+    pub(super) params: Vec<f32>,
+    pub(super) moments: Moments,
     step: u64,
     best: Option<(f64, u64)>,
     saved: Option<u64>,
     /// Held while this value lives.
     _lock: fs::File,
-}
-
-/// What a configuration and its data decide together.
-struct Plan {
-    network: Network,
-    stages: Vec<Stage>,
-    train: Tokens,
-    held: Tokens,
-    task: Option<RecallTask>,
-    record: RunRecord,
-}
-
-impl Plan {
-    fn new(config: &RunConfig) -> Result<Self, TrainError> {
-        config.validate()?;
-        let train = shard::read(&config.data.train)?;
-        let held = shard::read(&config.data.held)?;
-        let (a, b) = (&train.description, &held.description);
-        if a.vocab != b.vocab || a.tokenizer_hash != b.tokenizer_hash {
-            return Err(TrainError::config(format!(
-                "{} and {} were made with different tokenizers; encode both with one",
-                config.data.train.display(),
-                config.data.held.display()
-            )));
-        }
-        let text_vocab = a.vocab as usize;
-        let task = config
-            .recall
-            .map(|recall| RecallTask::new(recall, text_vocab))
-            .transpose()?;
-        let vocab = task.map_or(text_vocab, |task| task.vocab());
-        let shape = config.shape(vocab)?;
-        let position = config.position.resolve(shape.heads, shape.context)?;
-        let rule = config.rule()?;
-        if matches!(position, crate::shape::Position::Rope { .. })
-            && !shape.head_width().is_multiple_of(2)
-        {
-            return Err(TrainError::config(
-                "position.kind = \"rope\" needs heads of even width".to_owned(),
-            ));
-        }
-        let stages = config.stages()?;
-        for stage in &stages {
-            let name = config.data.train.display().to_string();
-            Sampler::new(train.ids.len(), stage.length, config.seed, &name)?;
-        }
-        let network = Network::new(shape, position, rule);
-        let steps: u64 = stages.iter().map(|s| s.steps).sum();
-        let mut what = config.clone();
-        // Where files lie decides nothing; what is in them does.
-        what.data.train = PathBuf::new();
-        what.data.held = PathBuf::new();
-        what.data.tokenizer = None;
-        let identity = format!("{}\n{}\n{}", what.canonical(), train.hash, held.hash);
-        let record = RunRecord {
-            version: 1,
-            snellen: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: blake3::hash(identity.as_bytes()).to_hex().to_string(),
-            train_hash: train.hash.clone(),
-            held_hash: held.hash.clone(),
-            tokenizer_hash: a.tokenizer_hash.clone(),
-            vocab: vocab as u64,
-            parameters: network.layout.len() as u64,
-            steps,
-            tokens: steps * config.schedule.tokens_per_step as u64,
-            attention: network.rule.name(),
-            slopes: match &network.position {
-                crate::shape::Position::Fixed { slopes, .. }
-                | crate::shape::Position::KerpleLog { slopes } => slopes.clone(),
-                _ => Vec::new(),
-            },
-            document_mask: config.data.document_mask,
-            best: None,
-            finished: false,
-        };
-        Ok(Self {
-            network,
-            stages,
-            train,
-            held,
-            task,
-            record,
-        })
-    }
-}
-
-/// What a run would be, without starting it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Estimate {
-    /// Parameters.
-    pub parameters: u64,
-    /// Steps.
-    pub steps: u64,
-    /// Tokens.
-    pub tokens: u64,
-    /// Bytes of parameters, gradient, moments and buffers.
-    pub memory_bytes: u64,
-    /// Floating-point operations of the matrix products and attention of the whole run.
-    pub operations: f64,
-}
-
-/// Checks a configuration with its data and says what it will take.
-///
-/// # Errors
-/// Everything that would stop [`Trainer::begin`] before its first step.
-pub fn estimate(config: &RunConfig) -> Result<Estimate, TrainError> {
-    let plan = Plan::new(config)?;
-    let shape = &plan.network.shape;
-    let parameters = plan.network.layout.len() as u64;
-    let rows = config
-        .schedule
-        .tokens_per_step
-        .div_ceil(config.schedule.micro_batches);
-    let operations: f64 = plan
-        .stages
-        .iter()
-        .map(|s| {
-            let tokens = s.steps as f64 * config.schedule.tokens_per_step as f64;
-            let head = (shape.vocab * shape.width) as f64;
-            let tied = if shape.tied { 0.0 } else { -head };
-            let products = 6.0 * (parameters as f64 + tied);
-            // Seven products over the causal half: two forward, five backward.
-            let attention = 7.0 * (shape.layers * shape.width * s.length) as f64;
-            tokens * (products + attention)
-        })
-        .sum();
-    Ok(Estimate {
-        parameters,
-        steps: plan.record.steps,
-        tokens: plan.record.tokens,
-        memory_bytes: 16 * parameters
-            + Workspace::bytes(shape, rows) as u64
-            + (plan.train.ids.len() + plan.held.ids.len()) as u64
-                * u64::from(plan.train.description.width / 8),
-        operations,
-    })
 }
 
 /// Whether nothing is in `folder` but what a run leaves that was interrupted before it had begun.
@@ -460,18 +286,6 @@ impl Trainer {
         files::write_whole(&self.folder.join("record.json"), |out| out.write_all(&text))
     }
 
-    /// Stage of a step (from 1), and how many steps of it came before.
-    fn stage(&self, step: u64) -> (usize, Stage, u64) {
-        let mut before = 0;
-        for (index, stage) in self.stages.iter().enumerate() {
-            if step <= before + stage.steps {
-                return (index, *stage, step - before - 1);
-            }
-            before += stage.steps;
-        }
-        unreachable!("step {step} of {}", self.total)
-    }
-
     /// Trains until the end, or until `until` steps are done, or until the observer says stop.
     ///
     /// # Errors
@@ -531,143 +345,6 @@ impl Trainer {
         }
         self.finish()?;
         Ok(Ending::Finished)
-    }
-
-    /// Computes a step; `Err` says what was not finite, and then parameters are as before.
-    fn one_step(
-        &mut self,
-        step: u64,
-        gradient: &mut [f32],
-        work: &mut Workspace,
-    ) -> Result<Metric, String> {
-        let schedule = &self.config.schedule;
-        let (index, stage, within) = self.stage(step);
-        let samples = self.samples(index, stage, within);
-        let per_micro = samples.len().div_ceil(schedule.micro_batches);
-        let mut counts = [0u64; 3];
-        for sample in &samples {
-            for group in &sample.groups {
-                if let Some(at) = group_index(*group) {
-                    counts[at] += 1;
-                }
-            }
-        }
-        gradient.fill(0.0);
-        let mut sums = [0.0f64; 3];
-        for (micro, samples) in samples.chunks(per_micro).enumerate() {
-            let (mut ids, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut sequences, mut groups) = (Vec::new(), Vec::new());
-            for sample in samples {
-                let first = ids.len();
-                ids.extend_from_slice(&sample.ids);
-                targets.extend_from_slice(&sample.targets);
-                groups.extend_from_slice(&sample.groups);
-                let mut from = first;
-                for &end in &sample.ends {
-                    sequences.push((from, first + end));
-                    from = first + end;
-                }
-            }
-            // Normalised by the tokens of the whole step, not of this part.
-            weights.extend(
-                groups.iter().map(|group| {
-                    group_index(*group).map_or(0.0, |at| 1.0 / counts[at].max(1) as f32)
-                }),
-            );
-            let batch = Batch {
-                ids: &ids,
-                targets: &targets,
-                weights: &weights,
-                sequences: &sequences,
-            };
-            let key = rng::hash(&[self.config.seed, rng::name("dropout"), step, micro as u64]);
-            let losses = self.network.step(&self.params, &batch, key, gradient, work);
-            for (loss, group) in losses.iter().zip(&groups) {
-                if let Some(at) = group_index(*group) {
-                    sums[at] += f64::from(*loss);
-                }
-            }
-        }
-        let mean = |at: usize| (counts[at] > 0).then(|| sums[at] / counts[at] as f64);
-        let loss: f64 = (0..3).filter_map(mean).sum();
-        if !loss.is_finite() {
-            return Err(format!("the loss is {loss}"));
-        }
-        let norm = global_norm(gradient);
-        if !norm.is_finite() {
-            return Err(format!("the norm of the gradient is {norm}"));
-        }
-        let optimiser = self.config.optimiser;
-        let scale = if optimiser.clip > 0.0 && norm > optimiser.clip {
-            optimiser.clip / norm
-        } else {
-            1.0
-        };
-        let lr = self.config.learning_rate(step, self.total);
-        let table = &self.network.layout.params;
-        optimiser.update(
-            &mut self.params,
-            gradient,
-            &mut self.moments,
-            table,
-            step,
-            lr,
-            scale,
-        );
-        Ok(Metric::Step {
-            step,
-            length: stage.length as u64,
-            tokens: step * self.config.schedule.tokens_per_step as u64,
-            loss,
-            text: mean(0).unwrap_or(0.0),
-            passkey: mean(1),
-            pair: mean(2),
-            lr,
-            gradient_norm: norm,
-        })
-    }
-
-    /// The sequences of a step.
-    fn samples(&self, index: usize, stage: Stage, within: u64) -> Vec<Sample> {
-        let n = self.config.schedule.tokens_per_step / stage.length;
-        let seed = rng::hash(&[self.config.seed, rng::name("order"), index as u64]);
-        // Checked when the run was planned.
-        let Ok(sampler) = Sampler::new(self.train.ids.len(), stage.length, seed, "") else {
-            unreachable!("a stage longer than the data")
-        };
-        (0..n as u64)
-            .map(|i| {
-                let number = within * n as u64 + i;
-                let start = sampler.start(number);
-                let mut ids = Vec::with_capacity(stage.length + 1);
-                self.train
-                    .ids
-                    .copy(start..start + stage.length + 1, &mut ids);
-                let mut targets = ids[1..].to_vec();
-                ids.truncate(stage.length);
-                let mut groups = vec![Group::Text; stage.length];
-                if let Some(task) = &self.task {
-                    let mut stream = Stream::of(&[seed, rng::name("recall"), number]);
-                    task.lay(&mut ids, &mut targets, &mut groups, &mut stream);
-                }
-                let mut ends = Vec::new();
-                if self.config.data.document_mask {
-                    let from = self.train.ends.partition_point(|e| *e <= start as u64);
-                    let inside = self.train.ends[from..]
-                        .iter()
-                        .map(|e| *e as usize - start)
-                        .take_while(|e| *e < stage.length);
-                    ends.extend(inside);
-                }
-                ends.push(stage.length);
-                Sample {
-                    ids,
-                    targets,
-                    groups,
-                    ends,
-                }
-            })
-            .collect()
     }
 
     /// Evaluations due after a step.
@@ -793,23 +470,5 @@ impl Trainer {
         self.record.best = self.best;
         self.record.finished = true;
         self.write_record()
-    }
-}
-
-/// One sequence of a step.
-struct Sample {
-    ids: Vec<u32>,
-    targets: Vec<u32>,
-    groups: Vec<Group>,
-    /// Ends of the parts attention stays in, the last one the sequence's own.
-    ends: Vec<usize>,
-}
-
-fn group_index(group: Group) -> Option<usize> {
-    match group {
-        Group::None => None,
-        Group::Text => Some(0),
-        Group::Passkey => Some(1),
-        Group::Pair => Some(2),
     }
 }

@@ -98,7 +98,7 @@ impl Results {
         })
     }
 
-    /// The cell of an earlier sitting.
+    /// The cell of an earlier run.
     pub(super) fn find(&self, length: u64, depth: f64) -> Option<&ProbeCell> {
         self.cells
             .iter()

@@ -1,0 +1,181 @@
+//! What a configuration and its data decide before the first step, and what a run says of itself.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::{RunConfig, Stage};
+use crate::data::recall::RecallTask;
+use crate::data::sampler::Sampler;
+use crate::data::shard::{self, Tokens};
+use crate::error::TrainError;
+use crate::network::{Network, Workspace};
+use crate::shape::Position;
+
+/// `record.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Version of this format, 1.
+    pub version: u64,
+    /// Version of the program.
+    pub snellen: String,
+    /// Hash of configuration and data; checkpoints carry it.
+    pub config_hash: String,
+    /// Hash of the training tokens' file.
+    pub train_hash: String,
+    /// Hash of the held-out tokens' file.
+    pub held_hash: String,
+    /// Hash of the tokenizer that made both.
+    pub tokenizer_hash: String,
+    /// Vocabulary, tokens of recall tasks included.
+    pub vocab: u64,
+    /// Parameters.
+    pub parameters: u64,
+    /// Steps of the run.
+    pub steps: u64,
+    /// Tokens it trains on.
+    pub tokens: u64,
+    /// `exact`, `zero-beyond:...` or `plan:...`.
+    pub attention: String,
+    /// Slope of every head, where there are slopes.
+    pub slopes: Vec<f64>,
+    /// Whether attention stays inside documents.
+    pub document_mask: bool,
+    /// Best held-out loss, nats per token, and its step.
+    pub best: Option<(f64, u64)>,
+    /// Whether all steps are done.
+    pub finished: bool,
+}
+
+/// What a configuration and its data decide together.
+pub(super) struct Plan {
+    pub(super) network: Network,
+    pub(super) stages: Vec<Stage>,
+    pub(super) train: Tokens,
+    pub(super) held: Tokens,
+    pub(super) task: Option<RecallTask>,
+    pub(super) record: RunRecord,
+}
+
+impl Plan {
+    pub(super) fn new(config: &RunConfig) -> Result<Self, TrainError> {
+        config.validate()?;
+        let train = shard::read(&config.data.train)?;
+        let held = shard::read(&config.data.held)?;
+        let (a, b) = (&train.description, &held.description);
+        if a.vocab != b.vocab || a.tokenizer_hash != b.tokenizer_hash {
+            return Err(TrainError::config(format!(
+                "{} and {} were made with different tokenizers; encode both with one",
+                config.data.train.display(),
+                config.data.held.display()
+            )));
+        }
+        let text_vocab = a.vocab as usize;
+        let task = config
+            .recall
+            .map(|recall| RecallTask::new(recall, text_vocab))
+            .transpose()?;
+        let vocab = task.map_or(text_vocab, |task| task.vocab());
+        let shape = config.shape(vocab)?;
+        let position = config.position.resolve(shape.heads, shape.context)?;
+        let rule = config.rule()?;
+        if matches!(position, Position::Rope { .. }) && !shape.head_width().is_multiple_of(2) {
+            return Err(TrainError::config(
+                "position.kind = \"rope\" needs heads of even width".to_owned(),
+            ));
+        }
+        let stages = config.stages()?;
+        for stage in &stages {
+            let name = config.data.train.display().to_string();
+            Sampler::new(train.ids.len(), stage.length, config.seed, &name)?;
+        }
+        let network = Network::new(shape, position, rule);
+        let steps: u64 = stages.iter().map(|s| s.steps).sum();
+        let mut what = config.clone();
+        // Where files lie decides nothing; what is in them does.
+        what.data.train = PathBuf::new();
+        what.data.held = PathBuf::new();
+        what.data.tokenizer = None;
+        let identity = format!("{}\n{}\n{}", what.canonical(), train.hash, held.hash);
+        let record = RunRecord {
+            version: 1,
+            snellen: env!("CARGO_PKG_VERSION").to_owned(),
+            config_hash: blake3::hash(identity.as_bytes()).to_hex().to_string(),
+            train_hash: train.hash.clone(),
+            held_hash: held.hash.clone(),
+            tokenizer_hash: a.tokenizer_hash.clone(),
+            vocab: vocab as u64,
+            parameters: network.layout.len() as u64,
+            steps,
+            tokens: steps * config.schedule.tokens_per_step as u64,
+            attention: network.rule.name(),
+            slopes: match &network.position {
+                Position::Fixed { slopes, .. } | Position::KerpleLog { slopes } => slopes.clone(),
+                _ => Vec::new(),
+            },
+            document_mask: config.data.document_mask,
+            best: None,
+            finished: false,
+        };
+        Ok(Self {
+            network,
+            stages,
+            train,
+            held,
+            task,
+            record,
+        })
+    }
+}
+
+/// What a run would be, without starting it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Parameters.
+    pub parameters: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Tokens.
+    pub tokens: u64,
+    /// Bytes of parameters, gradient, moments and buffers.
+    pub memory_bytes: u64,
+    /// Floating-point operations of the matrix products and attention of the whole run.
+    pub operations: f64,
+}
+
+/// Checks a configuration with its data and says what it will take.
+///
+/// # Errors
+/// Everything that would stop [`Trainer::begin`] before its first step.
+pub fn estimate(config: &RunConfig) -> Result<Estimate, TrainError> {
+    let plan = Plan::new(config)?;
+    let shape = &plan.network.shape;
+    let parameters = plan.network.layout.len() as u64;
+    let rows = config
+        .schedule
+        .tokens_per_step
+        .div_ceil(config.schedule.micro_batches);
+    let operations: f64 = plan
+        .stages
+        .iter()
+        .map(|s| {
+            let tokens = s.steps as f64 * config.schedule.tokens_per_step as f64;
+            let head = (shape.vocab * shape.width) as f64;
+            let tied = if shape.tied { 0.0 } else { -head };
+            let products = 6.0 * (parameters as f64 + tied);
+            // Seven products over the causal half: two forward, five backward.
+            let attention = 7.0 * (shape.layers * shape.width * s.length) as f64;
+            tokens * (products + attention)
+        })
+        .sum();
+    Ok(Estimate {
+        parameters,
+        steps: plan.record.steps,
+        tokens: plan.record.tokens,
+        memory_bytes: 16 * parameters
+            + Workspace::bytes(shape, rows) as u64
+            + (plan.train.ids.len() + plan.held.ids.len()) as u64
+                * u64::from(plan.train.description.width / 8),
+        operations,
+    })
+}
