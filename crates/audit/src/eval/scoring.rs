@@ -26,7 +26,7 @@ pub struct AlternativeScore {
     pub bytes: usize,
     /// Whether a greedy decoder would have said exactly this.
     pub greedy: bool,
-    /// Whether the tokenizer merged over the boundary, see [`super::boundary`].
+    /// Whether the tokenizer merged over the boundary, see `boundary` in this module.
     pub merged: bool,
 }
 

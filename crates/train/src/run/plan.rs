@@ -146,7 +146,7 @@ pub struct Estimate {
 /// Checks a configuration with its data and says what it will take.
 ///
 /// # Errors
-/// Everything that would stop [`Trainer::begin`] before its first step.
+/// Everything that would stop [`crate::run::Trainer::begin`] before its first step.
 pub fn estimate(config: &RunConfig) -> Result<Estimate, TrainError> {
     let plan = Plan::new(config)?;
     let shape = &plan.network.shape;
