@@ -455,6 +455,67 @@ fn the_edges_of_a_corpus() {
         ],
         &["missing", "does not exist"],
     );
+    // A tokenizer is not written over the text it is made from, nor is text held out before trained on afterwards.
+    let text = set.at("corpus.txt");
+    refused(
+        &["tokens", "train", &text, "--vocab", "300", "--to", &text],
+        &["corpus.txt", "is a file of the corpus"],
+    );
+    refused(
+        &[
+            "tokens",
+            "encode",
+            &text,
+            "--tokenizer",
+            &set.at("tokenizer.json"),
+            "--to",
+            &set.at(""),
+            "--held-permille",
+            "0",
+        ],
+        &["held.tok", "remove it first"],
+    );
+    // Sizes beyond any machine are refused before anything is made.
+    for (from, to, wanted) in [
+        ("width = 32", "width = 100000000", "model.width"),
+        ("layers = 2", "layers = 100000000", "model.layers"),
+        ("16:20, 32:20", "32:18446744073709551615", "schedule.stages"),
+        ("width = 32", "width = 1000000", "this machine has"),
+    ] {
+        let changed = std::fs::read_to_string(&file).unwrap().replace(from, to);
+        std::fs::write(set.at("huge.toml"), changed).unwrap();
+        refused(
+            &["train", &set.at("huge.toml"), "--to", &set.at("x")],
+            &[wanted],
+        );
+    }
+    refused(
+        &[
+            "train",
+            &file,
+            "--to",
+            &set.at("x"),
+            "--dry-run",
+            "--max-memory",
+            "1KiB",
+        ],
+        &["--max-memory"],
+    );
+    assert!(!Path::new(&set.at("x")).exists(), "nothing was made");
+    // What a specification cannot express leaves its parameters and says so.
+    let rope = std::fs::read_to_string(&file).unwrap() + "[position]\nkind = \"rope\"\n";
+    std::fs::write(set.at("rope.toml"), rope).unwrap();
+    let said = ok(&[
+        "train",
+        &set.at("rope.toml"),
+        "--to",
+        &set.at("rope"),
+        "--stages",
+        "16:2",
+    ]);
+    assert!(said.contains("no model.toml"), "{said}");
+    assert!(Path::new(&set.at("rope/final/model.safetensors")).exists());
+
     // A run needs a token beyond the last input.
     std::fs::write(set.at("short.txt"), "the cat").unwrap();
     ok(&[

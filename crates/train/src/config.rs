@@ -316,7 +316,8 @@ impl RunConfig {
                     length: length.trim().parse().ok()?,
                     steps: steps.trim().parse().ok()?,
                 };
-                (stage.length > 0 && stage.steps > 0).then_some(stage)
+                // Steps times tokens must fit 64 bits, with room.
+                (stage.length > 0 && (1..=1 << 32).contains(&stage.steps)).then_some(stage)
             })
             .collect::<Option<_>>()
             .ok_or_else(|| {
@@ -325,6 +326,13 @@ impl RunConfig {
                     s.stages
                 ))
             })?;
+        if s.tokens_per_step > 1 << 24 || stages.len() > 1000 {
+            return Err(TrainError::config(format!(
+                "schedule: {} stages of {} tokens a step; at most 1000 stages of 16777216 tokens",
+                stages.len(),
+                s.tokens_per_step
+            )));
+        }
         for stage in &stages {
             if stage.length > s.tokens_per_step || !s.tokens_per_step.is_multiple_of(stage.length) {
                 return Err(TrainError::config(format!(

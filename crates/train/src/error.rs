@@ -26,6 +26,11 @@ impl TrainError {
             std::io::ErrorKind::StorageFull => {
                 "the disk is full; free some space and resume".to_owned()
             }
+            std::io::ErrorKind::IsADirectory => "is a folder; a file is expected".to_owned(),
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
+                "is a file or lies below one; a folder is expected".to_owned()
+            }
+            std::io::ErrorKind::InvalidData => "is not text in UTF-8".to_owned(),
             _ => error.to_string(),
         };
         Self(format!("{}: {hint}", path.display()))

@@ -25,6 +25,12 @@ pub enum MlpKind {
     Swiglu,
 }
 
+/// Largest size that is believed: with [`LAYERS_MAX`] layers the bytes of a run still fit 64 bits.
+pub const SIZE_MAX: usize = 1 << 20;
+
+/// Most layers that are believed.
+pub const LAYERS_MAX: usize = 4096;
+
 /// Epsilon of every norm.
 pub const NORM_EPS: f32 = 1e-5;
 
@@ -79,6 +85,15 @@ impl ModelShape {
             if value == 0 {
                 return fail(format!("model.{name} is 0"));
             }
+            if value > SIZE_MAX {
+                return fail(format!("model.{name} = {value} is above {SIZE_MAX}"));
+            }
+        }
+        if self.layers > LAYERS_MAX {
+            return fail(format!(
+                "model.layers = {} is above {LAYERS_MAX}",
+                self.layers
+            ));
         }
         if !self.width.is_multiple_of(self.heads) {
             return fail(format!(

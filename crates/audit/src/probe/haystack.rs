@@ -4,6 +4,9 @@ use super::lines::lines;
 use super::task::ProbeTask;
 use crate::eval::{EvalError, TextCodec};
 
+/// Room, tokens, that may stay empty in any prompt.
+const LEFT_MIN: usize = 64;
+
 /// Filler, encoded once for all cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Haystack {
@@ -98,12 +101,21 @@ impl Haystack {
     /// As many units as fit into `budget` tokens.
     ///
     /// # Errors
-    /// A text that may not be repeated and is too short.
+    /// A text that may not be repeated and is too short, or whose next sentence is far too long for what is left.
     pub(super) fn fill(&self, budget: usize) -> Result<Vec<&[u32]>, EvalError> {
         let mut used = 0;
         let mut units = Vec::new();
         for unit in self.units.iter().cycle() {
             if used + unit.len() > budget {
+                // A prompt far below the length that was asked for would be reported as one of that length.
+                let left = budget - used;
+                if left > LEFT_MIN && left > budget / 4 {
+                    return Err(EvalError::Input(format!(
+                        "the next sentence of the text has {} tokens and {left} of {budget} are left to fill: nothing is ever cut, so \
+                         give a text with shorter sentences (they end at . ! ? before white space, at \u{3002} \u{ff01} \u{ff1f}, and at blank lines)",
+                        unit.len()
+                    )));
+                }
                 return Ok(units);
             }
             if !self.repeats && units.len() == self.units.len() {
@@ -118,12 +130,13 @@ impl Haystack {
     }
 }
 
-/// Cuts a text into sentences: after `.`, `!` or `?`, with quotes and brackets that close behind it, where white space follows; and
-/// at blank lines. Each keeps the white space before it, so that together they are the text.
+/// Cuts a text into sentences: after `.`, `!` or `?`, with quotes and brackets that close behind it, where white space follows; after
+/// their full-width forms, whatever follows; and at blank lines. Each keeps the white space before it, so that together they are the text.
 fn sentences(text: &str) -> Vec<&str> {
     let text = text.trim_end();
     let mut cuts = Vec::new();
     let mut ended = false;
+    let mut full_width = false;
     let mut breaks = 0;
     for (at, c) in text.char_indices() {
         if c.is_whitespace() {
@@ -133,6 +146,9 @@ fn sentences(text: &str) -> Vec<&str> {
             }
             ended = false;
         } else {
+            if full_width {
+                cuts.push(at);
+            }
             // the white space of a blank line begins the next paragraph's first sentence
             if breaks > 1 {
                 let before = text[..at].trim_end().len();
@@ -143,6 +159,10 @@ fn sentences(text: &str) -> Vec<&str> {
             breaks = 0;
             let closes = matches!(c, '"' | '\'' | ')' | ']' | '\u{201d}' | '\u{2019}');
             ended = matches!(c, '.' | '!' | '?') || (ended && closes);
+        }
+        full_width = matches!(c, '\u{3002}' | '\u{ff01}' | '\u{ff1f}');
+        if full_width {
+            ended = true;
         }
     }
     cuts.retain(|&cut| cut > 0);
@@ -169,14 +189,18 @@ mod tests {
             "\n\nFour\nlines.",
         ];
         assert_eq!(sentences(text), expected);
+        assert_eq!(
+            sentences("\u{4eca}\u{3002}\u{5929}\u{ff1f} \u{6c14}\u{3002}"),
+            ["\u{4eca}\u{3002}", "\u{5929}\u{ff1f}", " \u{6c14}\u{3002}"]
+        );
         assert!(sentences(" \n ").is_empty());
     }
 
-    /// Every string of up to seven of the characters that matter.
+    /// Every string of up to six of the characters that matter.
     #[test]
     fn sentences_are_the_text() {
-        let alphabet = ['a', '.', '"', ' ', '\n'];
-        for n in 0..=7 {
+        let alphabet = ['a', '.', '"', ' ', '\n', '\u{3002}'];
+        for n in 0..=6 {
             for code in 0..alphabet.len().pow(n) {
                 let digit = |place| code / alphabet.len().pow(place) % alphabet.len();
                 let text: String = (0..n).map(|place| alphabet[digit(place)]).collect();

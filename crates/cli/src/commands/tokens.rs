@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use train::data::bpe;
 use train::data::documents::{documents, text_files};
-use train::data::encode::{EncodeOptions, encode};
+use train::data::encode::{EncodeOptions, encode, separator};
 
 /// Arguments of `tokens`.
 #[derive(Debug, Args)]
@@ -71,7 +71,14 @@ pub(crate) fn run(args: &TokensArgs, global: &GlobalArgs) -> Result<Exit, Failur
 
 fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     let mut texts = Vec::new();
+    let target = args.to.canonicalize().ok();
     for file in text_files(&args.corpus.paths)? {
+        if target.is_some() && file.canonicalize().ok() == target {
+            return Err(Failure::error(format!(
+                "--to {}: is a file of the corpus; name another file for the tokenizer",
+                args.to.display()
+            )));
+        }
         texts.extend(documents(&file, &args.corpus.field)?);
     }
     if texts.is_empty() {
@@ -102,6 +109,10 @@ fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exi
     Ok(Exit::Clean)
 }
 
+fn separated(tokenizer: &Tokenizer) -> bool {
+    separator(tokenizer).is_some()
+}
+
 fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
     let bar = global.talk().bar("encoding", 0);
@@ -115,6 +126,11 @@ fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    if !separated(&tokenizer) {
+        global.talk().say(
+            "warning: the tokenizer has no token <|endoftext|>: documents follow one another without a mark between them",
+        );
+    }
     for split in &written {
         let file: &Path = &args.to.join(format!("{}.tok", split.split));
         global.talk().say(&format!(

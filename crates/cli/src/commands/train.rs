@@ -90,9 +90,9 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             );
             if args.dry_run {
                 crate::output::write(&format!("{text}\n"), global)?;
-                return Ok(Exit::Clean);
+            } else {
+                global.talk().say(&text);
             }
-            global.talk().say(&text);
             if global
                 .max_memory
                 .is_some_and(|max| estimate.memory_bytes > max)
@@ -101,6 +101,16 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
                     "the run needs about {} MiB, --max-memory allows {} MiB; raise schedule.micro-batches",
                     estimate.memory_bytes >> 20,
                     global.max_memory.unwrap_or(0) >> 20
+                )));
+            }
+            if args.dry_run {
+                return Ok(Exit::Clean);
+            }
+            if let Some(all) = memory_of_the_machine().filter(|all| estimate.memory_bytes > *all) {
+                return Err(Failure::error(format!(
+                    "the run needs about {} MiB, this machine has {} MiB; raise schedule.micro-batches or take a smaller model",
+                    estimate.memory_bytes >> 20,
+                    all >> 20
                 )));
             }
             let Some(folder) = &args.to else {
@@ -144,6 +154,14 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             }
         ))),
     }
+}
+
+/// Bytes of main memory, where the system says so.
+fn memory_of_the_machine() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
 }
 
 /// Ctrl-C asks the loop to save and stop; a second one ends the process at once.

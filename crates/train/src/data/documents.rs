@@ -81,8 +81,8 @@ fn readable(path: &Path) -> bool {
     )
 }
 
-/// The documents of one file, in order; empty ones are left out. Plain text is cut at [`SEPARATOR`], JSONL has one document a
-/// line in the field `field`.
+/// The documents of one file, in order; empty ones are left out. Text is cut at [`SEPARATOR`]; JSONL has a text a line in the
+/// field `field`.
 ///
 /// # Errors
 /// Text that is not UTF-8, lines that are not JSON or lack the field.
@@ -111,7 +111,7 @@ pub fn documents(path: &Path, field: &str) -> Result<Vec<Document>, TrainError> 
                     format!("line {}: no text in field {field:?}", number + 1),
                 ));
             };
-            texts.push(text.to_owned());
+            texts.extend(text.split(SEPARATOR).map(str::to_owned));
         }
         texts
     } else {

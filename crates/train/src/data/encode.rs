@@ -20,6 +20,14 @@ pub struct EncodeOptions {
     pub held_permille: u64,
 }
 
+/// Id of the separator of documents, if the tokenizer has a token of its own for it: an unknown-word token or a tokenizer that spells
+/// it out in pieces do not count.
+pub fn separator(tokenizer: &Tokenizer) -> Option<u32> {
+    let ids = tokenizer.encode(SEPARATOR).ok()?;
+    let whole = ids.len() == 1 && tokenizer.decode(&ids).ok()? == SEPARATOR;
+    whole.then(|| ids[0])
+}
+
 /// Encodes a corpus into `train.tok` and `held.tok` in `folder` (the latter if any is held out). Every document is followed by the
 /// separator, if the tokenizer has one. `progress` is told the number of files done.
 ///
@@ -33,12 +41,14 @@ pub fn encode(
 ) -> Result<Vec<Description>, TrainError> {
     let files = text_files(&options.paths)?;
     let vocab = tokenizer.vocab_size();
-    // Whole and alone: a tokenizer without this special token spells it out in pieces.
-    let separator = tokenizer
-        .encode(SEPARATOR)
-        .ok()
-        .filter(|ids| ids.len() == 1)
-        .map(|ids| ids[0]);
+    let separator = separator(tokenizer);
+    let stale = folder.join("held.tok");
+    if options.held_permille == 0 && stale.exists() {
+        return Err(TrainError::file(
+            &stale,
+            "is of an earlier encoding and nothing is held out now: its documents would be trained on; remove it first",
+        ));
+    }
     let mut splits = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
     for (done, file) in files.iter().enumerate() {
         let documents = documents(file, &options.field)?;

@@ -343,7 +343,7 @@ impl Trainer {
         if self.step < self.total {
             return Ok(Ending::Stopped { step: self.step });
         }
-        self.finish()?;
+        self.finish(observer)?;
         Ok(Ending::Finished)
     }
 
@@ -439,7 +439,7 @@ impl Trainer {
         )
     }
 
-    fn finish(&mut self) -> Result<(), TrainError> {
+    fn finish(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         self.save()?;
         let folder = self.folder.join("final");
         fs::create_dir_all(&folder).map_err(|e| TrainError::io(&folder, &e))?;
@@ -463,8 +463,20 @@ impl Trainer {
             &metadata,
             ::checkpoint::safetensors::StoredAs::F32,
         );
-        if written.is_err() && matches!(self.network.position, crate::shape::Position::Fixed { .. })
+        if let Err(error) = &written
+            && !matches!(self.network.position, crate::shape::Position::Fixed { .. })
         {
+            // The parameters all the same; only the description of the decoder is missing.
+            let path = folder.join("model.safetensors");
+            let tensors = checkpoint::tensors(&self.network.layout, &self.params);
+            let stored = ::checkpoint::safetensors::StoredAs::F32;
+            ::checkpoint::safetensors::write_safetensors(&path, &tensors, &metadata, stored)
+                .map_err(|e| TrainError::io(&path, &e))?;
+            observer.note(&format!(
+                "{}: holds the parameters but no model.toml, so the other verbs cannot open it: {error}",
+                folder.display()
+            ));
+        } else {
             written?;
         }
         self.record.best = self.best;
