@@ -204,7 +204,8 @@ pub fn write_mpt(
         "max_seq_len": shape.context,
         "vocab_size": shape.vocab,
         "no_bias": true,
-        "layer_norm_epsilon": NORM_EPS,
+        // As text: widened to f64 it would be 9.99e-6 with a tail.
+        "layer_norm_epsilon": NORM_EPS.to_string().parse::<f64>().unwrap_or(1e-5),
         "tie_word_embeddings": true,
         "torch_dtype": match stored { StoredAs::F32 => "float32", StoredAs::Bf16 => "bfloat16" },
         "attn_config": {
@@ -212,7 +213,8 @@ pub fn write_mpt(
             "attn_type": "multihead_attention",
             "alibi": true,
             "alibi_bias_max": bias_max,
-            "attn_pdrop": 0.0,
+            // A whole number: transformers 5.24 refuses 0.0 here.
+            "attn_pdrop": 0,
             "clip_qkv": null,
             "qk_ln": false,
             "softmax_scale": null
