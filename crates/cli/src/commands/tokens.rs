@@ -109,10 +109,6 @@ fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exi
     Ok(Exit::Clean)
 }
 
-fn separated(tokenizer: &Tokenizer) -> bool {
-    separator(tokenizer).is_some()
-}
-
 fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
     let bar = global.talk().bar("encoding", 0);
@@ -126,7 +122,7 @@ fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    if !separated(&tokenizer) {
+    if separator(&tokenizer).is_none() {
         global.talk().say(
             "warning: the tokenizer has no token <|endoftext|>: documents follow one another without a mark between them",
         );

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use train::config::RunConfig;
 use train::run::metrics::Metric;
-use train::run::{Ending, Observer, Trainer, estimate};
+use train::run::{Ending, Observer, RunPlan, Trainer};
 
 /// Arguments of `train`.
 #[derive(Debug, Args)]
@@ -79,7 +79,8 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             if let Some(remedy) = &args.remedy {
                 config.position.remedy.clone_from(remedy);
             }
-            let estimate = estimate(&config)?;
+            let plan = RunPlan::new(config)?;
+            let estimate = plan.estimate();
             let text = format!(
                 "{} parameters, {} steps, {} tokens, {:.3e} operations, about {} MiB",
                 estimate.parameters,
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             let Some(folder) = &args.to else {
                 return Err(Failure::error("--to FOLDER is missing"));
             };
-            (Trainer::begin(&config, folder)?, folder.clone())
+            (Trainer::begin(plan, folder)?, folder.clone())
         }
         (None, None) => return Err(Failure::error("a run file is missing")),
     };

@@ -27,15 +27,6 @@ pub struct RecallCell {
     pub loss: f64,
 }
 
-/// Recall of one task over all distances.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RecallScore {
-    /// Questions.
-    pub questions: u64,
-    /// Right answers.
-    pub right: u64,
-}
-
 /// Mean loss in nats of the first tokens of `held`, in sequences of `length` with fresh context each; and how many were predicted.
 /// `None` where there is not one sequence.
 pub(crate) fn held_loss(

@@ -20,8 +20,8 @@ mod trained;
 mod trainer;
 mod watch;
 
-pub use evaluate::{RecallCell, RecallScore};
-pub use plan::{Estimate, RunRecord, estimate};
+pub use evaluate::RecallCell;
+pub use plan::{Estimate, RunPlan, RunRecord};
 pub use trained::Trained;
 pub use trainer::{Ending, Observer, Trainer};
-pub use watch::{HeadWatch, WatchReport};
+pub use watch::HeadWatch;

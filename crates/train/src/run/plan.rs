@@ -47,8 +47,10 @@ pub struct RunRecord {
     pub finished: bool,
 }
 
-/// What a configuration and its data decide together.
-pub(super) struct Plan {
+/// What a configuration and its data decide together, everything checked: a run before its first step.
+#[derive(Debug)]
+pub struct RunPlan {
+    pub(super) config: RunConfig,
     pub(super) network: Network,
     pub(super) stages: Vec<Stage>,
     pub(super) train: Tokens,
@@ -57,8 +59,12 @@ pub(super) struct Plan {
     pub(super) record: RunRecord,
 }
 
-impl Plan {
-    pub(super) fn new(config: &RunConfig) -> Result<Self, TrainError> {
+impl RunPlan {
+    /// Reads the token files and checks them with the configuration.
+    ///
+    /// # Errors
+    /// The first thing that cannot be.
+    pub fn new(config: RunConfig) -> Result<Self, TrainError> {
         config.validate()?;
         let train = shard::read(&config.data.train)?;
         let held = shard::read(&config.data.held)?;
@@ -118,6 +124,7 @@ impl Plan {
             finished: false,
         };
         Ok(Self {
+            config,
             network,
             stages,
             train,
@@ -125,6 +132,37 @@ impl Plan {
             task,
             record,
         })
+    }
+
+    /// What it will take.
+    pub fn estimate(&self) -> Estimate {
+        let schedule = &self.config.schedule;
+        let shape = &self.network.shape;
+        let parameters = self.network.layout.len() as u64;
+        let rows = schedule.tokens_per_step.div_ceil(schedule.micro_batches);
+        let operations: f64 = self
+            .stages
+            .iter()
+            .map(|s| {
+                let tokens = s.steps as f64 * schedule.tokens_per_step as f64;
+                let head = (shape.vocab * shape.width) as f64;
+                let tied = if shape.tied { 0.0 } else { -head };
+                let products = 6.0 * (parameters as f64 + tied);
+                // Seven products over the causal half: two forward, five backward.
+                let attention = 7.0 * (shape.layers * shape.width * s.length) as f64;
+                tokens * (products + attention)
+            })
+            .sum();
+        Estimate {
+            parameters,
+            steps: self.record.steps,
+            tokens: self.record.tokens,
+            memory_bytes: 16 * parameters
+                + Workspace::bytes(shape, rows) as u64
+                + (self.train.ids.len() + self.held.ids.len()) as u64
+                    * u64::from(self.train.description.width / 8),
+            operations,
+        }
     }
 }
 
@@ -141,41 +179,4 @@ pub struct Estimate {
     pub memory_bytes: u64,
     /// Floating-point operations of the matrix products and attention of the whole run.
     pub operations: f64,
-}
-
-/// Checks a configuration with its data and says what it will take.
-///
-/// # Errors
-/// Everything that would stop [`crate::run::Trainer::begin`] before its first step.
-pub fn estimate(config: &RunConfig) -> Result<Estimate, TrainError> {
-    let plan = Plan::new(config)?;
-    let shape = &plan.network.shape;
-    let parameters = plan.network.layout.len() as u64;
-    let rows = config
-        .schedule
-        .tokens_per_step
-        .div_ceil(config.schedule.micro_batches);
-    let operations: f64 = plan
-        .stages
-        .iter()
-        .map(|s| {
-            let tokens = s.steps as f64 * config.schedule.tokens_per_step as f64;
-            let head = (shape.vocab * shape.width) as f64;
-            let tied = if shape.tied { 0.0 } else { -head };
-            let products = 6.0 * (parameters as f64 + tied);
-            // Seven products over the causal half: two forward, five backward.
-            let attention = 7.0 * (shape.layers * shape.width * s.length) as f64;
-            tokens * (products + attention)
-        })
-        .sum();
-    Ok(Estimate {
-        parameters,
-        steps: plan.record.steps,
-        tokens: plan.record.tokens,
-        memory_bytes: 16 * parameters
-            + Workspace::bytes(shape, rows) as u64
-            + (plan.train.ids.len() + plan.held.ids.len()) as u64
-                * u64::from(plan.train.description.width / 8),
-        operations,
-    })
 }

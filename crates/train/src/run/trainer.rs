@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::checkpoint::{self, State};
 use super::metrics::{Metric, SCHEMA_VERSION, Writer};
-use super::plan::{Plan, RunRecord};
+use super::plan::{RunPlan, RunRecord};
 use super::{evaluate, watch};
 use crate::config::{RunConfig, Stage};
 use crate::data::recall::RecallTask;
@@ -114,9 +114,8 @@ impl Trainer {
     /// Begins a run in `folder`, which must be empty or absent.
     ///
     /// # Errors
-    /// A configuration or data that cannot be, a folder that is in use.
-    pub fn begin(config: &RunConfig, folder: &Path) -> Result<Self, TrainError> {
-        let plan = Plan::new(config)?;
+    /// A folder that is in use, another tokenizer than that of the token files, what the system says.
+    pub fn begin(mut plan: RunPlan, folder: &Path) -> Result<Self, TrainError> {
         if !is_fresh(folder)? {
             return Err(TrainError::file(
                 folder,
@@ -126,7 +125,7 @@ impl Trainer {
         let checkpoints = folder.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(|e| TrainError::io(&checkpoints, &e))?;
         let lock = lock(folder)?;
-        let mut config = config.clone();
+        let config = &mut plan.config;
         for path in [&mut config.data.train, &mut config.data.held] {
             *path = std::path::absolute(&*path).map_err(|e| TrainError::io(path, &e))?;
         }
@@ -158,7 +157,7 @@ impl Trainer {
             steps: plan.record.steps,
         })?;
         let text = config.canonical();
-        let trainer = Self::assemble(folder, config, plan, params, moments, lock);
+        let trainer = Self::assemble(folder, plan, params, moments, lock);
         trainer.write_record()?;
         // Last: a folder with run.toml is a whole run.
         files::write_whole(&folder.join("run.toml"), |out| {
@@ -180,7 +179,8 @@ impl Trainer {
             ));
         }
         let config = RunConfig::read(&file)?;
-        let plan = Plan::new(&config)?;
+        let plan = RunPlan::new(config)?;
+        let config = &plan.config;
         let lock = lock(folder)?;
         let path = folder.join("record.json");
         let text = fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
@@ -213,7 +213,7 @@ impl Trainer {
                 observer.note(&format!("resuming after step {step}"));
                 let best = snapshot.state.best;
                 let (params, moments) = (snapshot.params, snapshot.moments);
-                let mut trainer = Self::assemble(folder, config, plan, params, moments, lock);
+                let mut trainer = Self::assemble(folder, plan, params, moments, lock);
                 trainer.step = step;
                 trainer.best = best;
                 trainer.saved = Some(step);
@@ -227,7 +227,7 @@ impl Trainer {
                     config.seed,
                 );
                 let moments = Moments::new(params.len());
-                Self::assemble(folder, config, plan, params, moments, lock)
+                Self::assemble(folder, plan, params, moments, lock)
             }
         };
         Ok(trainer)
@@ -235,15 +235,14 @@ impl Trainer {
 
     fn assemble(
         folder: &Path,
-        config: RunConfig,
-        plan: Plan,
+        plan: RunPlan,
         params: Vec<f32>,
         moments: Moments,
         lock: fs::File,
     ) -> Self {
         Self {
             folder: folder.to_owned(),
-            config,
+            config: plan.config,
             network: plan.network,
             total: plan.record.steps,
             stages: plan.stages,

@@ -29,19 +29,11 @@ pub struct HeadWatch {
 
 /// What a look found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WatchReport {
+pub(super) struct WatchReport {
     /// Upper edges of the distance bins, exclusive.
-    pub edges: Vec<u64>,
+    pub(super) edges: Vec<u64>,
     /// All heads.
-    pub heads: Vec<HeadWatch>,
-}
-
-impl WatchReport {
-    /// Share of blind pairs over all heads.
-    pub fn blind_share(&self) -> f64 {
-        let sum = |f: fn(&HeadWatch) -> u64| self.heads.iter().map(f).sum::<u64>() as f64;
-        sum(|h| h.blind_pairs) / sum(|h| h.pairs).max(1.0)
-    }
+    pub(super) heads: Vec<HeadWatch>,
 }
 
 /// Looks at all heads on one sequence. Leaves a gradient step's buffers in `work`.
