@@ -12,6 +12,7 @@ use checkpoint::safetensors::{StoredAs, TensorData, write_safetensors};
 use snellen_train::AttentionRule;
 use snellen_train::network::{Batch, Network, Workspace};
 use snellen_train::optimiser::{AdamW, Moments};
+use snellen_train::params::Init;
 use snellen_train::shape::{MlpKind, ModelShape, NormKind, PositionConfig};
 
 struct Configuration {
@@ -114,7 +115,9 @@ fn main() {
     };
     let position = position.resolve(c.heads, c.length).unwrap();
     let network = Network::new(shape, position, AttentionRule::Exact);
-    let mut params = network.layout.initial(&network.shape, &network.position, 1);
+    let mut params = network
+        .layout
+        .initial(&network.shape, &network.position, Init::Gpt2, 1);
     let rows = c.batch * c.length;
     // A multiplicative generator: any tokens do.
     let mut state = 12_345u64;

@@ -9,6 +9,7 @@ use crate::attention::AttentionRule;
 use crate::data::recall::RecallConfig;
 use crate::error::TrainError;
 use crate::optimiser::AdamW;
+use crate::params::Init;
 use crate::shape::{MlpKind, ModelShape, NormKind, PositionConfig};
 
 /// A run file. Paths in it are relative to the file.
@@ -97,6 +98,9 @@ pub struct ModelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     /// Dropout.
     pub dropout: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Deviation of the first values; GPT-2's when nothing is said.
+    pub init: Option<Init>,
 }
 
 /// Names and sizes of the presets: layers, width, heads, hidden, context.

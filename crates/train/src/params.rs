@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::rng::{self, Stream};
 use crate::shape::{MlpKind, ModelShape, NormKind, Position};
 
@@ -136,20 +138,21 @@ impl Layout {
         self.len() == 0
     }
 
-    /// First values: matrices normal with deviation 0.02, those that write into the residual stream smaller by `sqrt(2 layers)`
-    /// (GPT-2), norms 1, biases 0. Each tensor has its own random stream, named by seed and name.
-    pub fn initial(&self, shape: &ModelShape, position: &Position, seed: u64) -> Vec<f32> {
+    /// First values: matrices normal with the deviations of `init`, norms 1, biases 0. Each tensor has its own random stream, named
+    /// by seed and name.
+    pub fn initial(
+        &self,
+        shape: &ModelShape,
+        position: &Position,
+        init: Init,
+        seed: u64,
+    ) -> Vec<f32> {
         let mut values = vec![0.0; self.len()];
         for param in &self.params {
             let to = &mut values[param.range.clone()];
             let leaf = param.name.rsplit('.').nth(1).unwrap_or_default();
             if param.shape.len() == 2 && param.decay {
-                let residual = matches!(leaf, "out" | "down");
-                let deviation = if residual {
-                    0.02 / (2.0 * shape.layers as f64).sqrt()
-                } else {
-                    0.02
-                };
+                let deviation = init.deviation(leaf, param.shape[1], shape);
                 let mut stream = Stream::of(&[seed, rng::name(&param.name)]);
                 for pair in to.chunks_mut(2) {
                     let (a, b) = stream.normal_pair();
@@ -169,6 +172,32 @@ impl Layout {
             }
         }
         values
+    }
+}
+
+/// Deviation of the first values of matrices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Init {
+    /// 0.02; in the matrices that write into the residual stream `0.02 / sqrt(2 layers)`.
+    #[default]
+    Gpt2,
+    /// `1 / sqrt(inputs)`, half of that in the matrices that write into the residual stream; the embedding 1, its own head 0.02, a
+    /// tied embedding `1 / sqrt(width)`. At widths of a hundred or less 0.02 leaves the first scores of attention near zero, and heads that
+    /// must find one another, as recall of pairs needs, take many times longer to do so.
+    FanIn,
+}
+
+impl Init {
+    fn deviation(self, leaf: &str, inputs: usize, shape: &ModelShape) -> f64 {
+        let residual = matches!(leaf, "out" | "down");
+        match (self, leaf) {
+            (Self::Gpt2, _) if residual => 0.02 / (2.0 * shape.layers as f64).sqrt(),
+            (Self::Gpt2, _) | (Self::FanIn, "head") => 0.02,
+            (Self::FanIn, "embedding") if !shape.tied => 1.0,
+            (Self::FanIn, _) if residual => 0.5 / (inputs as f64).sqrt(),
+            (Self::FanIn, _) => 1.0 / (inputs as f64).sqrt(),
+        }
     }
 }
 
@@ -203,18 +232,26 @@ mod tests {
         // embedding and head; per layer qkv, out, gate, up, down with biases and two norms; the last norm.
         let layer = 3 * 16 * 17 + 16 * 17 + 2 * 40 * 17 + 16 * 41 + 4 * 16;
         assert_eq!(end, 2 * 33 * 16 + 2 * layer + 2 * 16);
-        let values = layout.initial(&shape, &position, 7);
-        assert!(values == layout.initial(&shape, &position, 7));
-        assert!(values != layout.initial(&shape, &position, 8));
-        let deviation = |name: &str| {
+        let values = layout.initial(&shape, &position, Init::Gpt2, 7);
+        assert!(values == layout.initial(&shape, &position, Init::Gpt2, 7));
+        assert!(values != layout.initial(&shape, &position, Init::Gpt2, 8));
+        let deviation_of = |values: &[f32], name: &str| {
             let p = layout.params.iter().find(|p| p.name == name).unwrap();
             let v = &values[p.range.clone()];
             (v.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / v.len() as f64).sqrt()
         };
+        let deviation = |name: &str| deviation_of(&values, name);
         // 528 and 256 values: a deviation is known to 1/sqrt(2n), taken five times.
         assert!((deviation("embedding.weight") / 0.02 - 1.0).abs() < 0.16);
         assert!((deviation("layers.1.out.weight") / 0.01 - 1.0).abs() < 0.23);
         assert_eq!(deviation("layers.0.norm2.weight"), 1.0);
         assert_eq!(deviation("layers.0.up.bias"), 0.0);
+
+        let values = layout.initial(&shape, &position, Init::FanIn, 7);
+        let deviation = |name: &str| deviation_of(&values, name);
+        assert!((deviation("embedding.weight") - 1.0).abs() < 0.16);
+        assert!((deviation("head.weight") / 0.02 - 1.0).abs() < 0.16);
+        assert!((deviation("layers.1.out.weight") / 0.125 - 1.0).abs() < 0.23);
+        assert!((deviation("layers.1.up.weight") / 0.25 - 1.0).abs() < 0.16);
     }
 }

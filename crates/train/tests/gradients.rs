@@ -6,6 +6,7 @@ use numerics::bias::t5_bucket;
 use numerics::{BiasFunction, BiasShape, CapOrder, PrecisionPlan};
 use snellen_train::AttentionRule;
 use snellen_train::network::{Batch, Network, Workspace};
+use snellen_train::params::Init;
 use snellen_train::shape::{MlpKind, ModelShape, NormKind, Position, PositionConfig, PositionKind};
 
 const IDS: [u32; 11] = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5];
@@ -222,7 +223,7 @@ fn normal_below(x: f64) -> f64 {
 fn parameters(network: &Network) -> Vec<f32> {
     let mut values = network
         .layout
-        .initial(&network.shape, &network.position, 11);
+        .initial(&network.shape, &network.position, Init::Gpt2, 11);
     for param in &network.layout.params {
         for (i, v) in values[param.range.clone()].iter_mut().enumerate() {
             let wiggle = ((i * 37 + param.name.len() * 11) % 23) as f32 / 23.0 - 0.5;
@@ -460,7 +461,9 @@ fn a_blind_pair_gets_exactly_no_gradient() {
             ..shape()
         };
         let network = Network::new(one, position.resolve(2, 8).unwrap(), rule);
-        let params = network.layout.initial(&network.shape, &network.position, 3);
+        let params = network
+            .layout
+            .initial(&network.shape, &network.position, Init::Gpt2, 3);
         // Only the last row counts; the first token, seven away, is beyond 17.3 nats at 8 nats a token.
         let ids = [7, 1, 4, 1, 5, 9, 2, 6];
         let weights = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0];
@@ -480,7 +483,9 @@ fn a_blind_pair_gets_exactly_no_gradient() {
             network.position.clone(),
             network.rule.clone(),
         );
-        let params = untied.layout.initial(&untied.shape, &untied.position, 3);
+        let params = untied
+            .layout
+            .initial(&untied.shape, &untied.position, Init::Gpt2, 3);
         gradient.resize(params.len(), 0.0);
         untied.step(&params, &batch, 0, &mut gradient, &mut Workspace::new());
         let width = network.shape.width;
@@ -512,7 +517,9 @@ fn threads_change_no_bit() {
             position.clone(),
             rule,
         );
-        let params = network.layout.initial(&network.shape, &network.position, 5);
+        let params = network
+            .layout
+            .initial(&network.shape, &network.position, Init::Gpt2, 5);
         let ids: Vec<u32> = (0..600).map(|i| (i * i % 301) as u32).collect();
         let weights = vec![1.0 / 600.0; 600];
         let run = |threads: usize| {

@@ -4,6 +4,7 @@
 use snellen_train::AttentionRule;
 use snellen_train::network::{Batch, Network, Workspace};
 use snellen_train::optimiser::{AdamW, Moments, global_norm};
+use snellen_train::params::Init;
 use snellen_train::shape::{MlpKind, ModelShape, NormKind, PositionConfig};
 
 const VOCAB: u32 = 50;
@@ -39,7 +40,9 @@ fn train(targets: impl Fn(u64) -> Vec<u32>) -> Vec<f64> {
     };
     let position = PositionConfig::default().resolve(4, LENGTH).unwrap();
     let network = Network::new(shape, position, AttentionRule::Exact);
-    let mut params = network.layout.initial(&network.shape, &network.position, 1);
+    let mut params = network
+        .layout
+        .initial(&network.shape, &network.position, Init::Gpt2, 1);
     let mut moments = Moments::new(params.len());
     let (mut gradient, mut work) = (vec![0.0; params.len()], Workspace::new());
     let ids = tokens(1);

@@ -141,10 +141,12 @@ impl Trainer {
             files::write_whole(&folder.join("tokenizer.json"), |out| out.write_all(&bytes))?;
             config.data.tokenizer = Some(PathBuf::from("tokenizer.json"));
         }
-        let params =
-            plan.network
-                .layout
-                .initial(&plan.network.shape, &plan.network.position, config.seed);
+        let params = plan.network.layout.initial(
+            &plan.network.shape,
+            &plan.network.position,
+            config.model.init.unwrap_or_default(),
+            config.seed,
+        );
         let moments = Moments::new(params.len());
         let begun = folder.join("metrics.jsonl");
         if begun.exists() {
@@ -224,6 +226,7 @@ impl Trainer {
                 let params = plan.network.layout.initial(
                     &plan.network.shape,
                     &plan.network.position,
+                    config.model.init.unwrap_or_default(),
                     config.seed,
                 );
                 let moments = Moments::new(params.len());
