@@ -16,6 +16,8 @@ mod checkpoint;
 pub mod config;
 mod error;
 mod families;
+pub mod files;
+pub mod gguf;
 mod hash;
 mod layout;
 mod read;

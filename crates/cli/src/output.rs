@@ -123,7 +123,7 @@ fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Writes aside, syncs, renames: a reader sees the old file or the whole new one. A link is written through to what it names;
+/// Writes the file whole: a reader sees the old file or the whole new one. A link is written through to what it names;
 /// a device or a pipe, which a rename would replace, is refused.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -153,30 +153,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
             format!("the folder {} does not exist", folder.display()),
         ));
     }
-    let mut file = tempfile::Builder::new()
-        .prefix(".snellen-")
-        .tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    permit_reading(file.as_file())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    // the rename itself is safe only once the folder is; where folders cannot be opened there is nothing to sync
-    if let Ok(folder) = std::fs::File::open(folder) {
-        let _ = folder.sync_all();
-    }
-    Ok(())
-}
-
-/// Temporary files are private; a report is an ordinary file.
-#[cfg(unix)]
-fn permit_reading(file: &std::fs::File) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn permit_reading(_file: &std::fs::File) -> std::io::Result<()> {
-    Ok(())
+    checkpoint::files::write_whole(path, |out| out.write_all(bytes))
 }
 
 /// Layout of a text document: a terminal decides width and colour, a file or pipe always gets the same bytes.

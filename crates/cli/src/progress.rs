@@ -20,12 +20,22 @@ impl Talk {
 
     /// A bar of `steps` steps named `what`; invisible where stderr is no terminal.
     pub(crate) fn bar(self, what: &'static str, steps: u64) -> ProgressBar {
-        let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
+        self.styled("{msg} {wide_bar} {pos}/{len} {eta}", what, steps)
+    }
+
+    /// A bar of `bytes` bytes.
+    pub(crate) fn byte_bar(self, what: &'static str, bytes: u64) -> ProgressBar {
+        let template = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        self.styled(template, what, bytes)
+    }
+
+    fn styled(self, template: &str, what: &'static str, length: u64) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
         if self.quiet || !std::io::stderr().is_terminal() {
             return bar;
         }
-        let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
         bar.set_message(what);
         bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -37,6 +37,7 @@ mod common;
 mod backward;
 mod bias;
 pub mod emulated;
+pub mod erf;
 pub mod exp;
 mod forward;
 mod input;

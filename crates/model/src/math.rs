@@ -3,6 +3,7 @@
 //! The C library's `expf`, `tanhf` and `erff` cost about as much as the matrix products around them. Here every function is
 //! arithmetic around one exponential, which the kernels crate computes for many values at a time, within 1 ulp.
 
+use kernels::erf::{erf_from, erfc_exponent};
 use kernels::exp::exp_in_place;
 
 /// Values handled at a time: their exponentials live on the stack.
@@ -45,42 +46,6 @@ pub(crate) fn gelu_erf(values: &mut [f32]) {
         |x| erfc_exponent(scaled(x)),
         |x, e| 0.5 * x * (1.0 + erf(x, e)),
     );
-}
-
-/// `r` with `1 - exp(r) = erf(|x|)` for `|x|` above [`ERF_SWITCH`].
-///
-/// This and [`erf_from`]: minimax polynomials by N. Juffa ("Faster implementation of erff", public), about 1 ulp.
-#[inline(always)]
-fn erfc_exponent(x: f32) -> f32 {
-    let t = x.abs();
-    let t = if t > 4.0 { 4.0 } else { t };
-    let s = t * t;
-    let high = -1.728_534_7e-5 * t + 3.831_971_3e-4;
-    let low = -3.883_964_4e-3 * t + 2.425_462_2e-2;
-    let mut r = high * s + low;
-    r = r * t - 1.067_778_8e-1;
-    r = r * t - 6.348_467e-1;
-    r = r * t - 1.287_175_1e-1;
-    r * t - t
-}
-
-/// Where the two forms of `erf` meet, 475/512.
-const ERF_SWITCH: f32 = 0.927_734_4;
-
-/// `erf(x)`, given `e = exp(erfc_exponent(x))`.
-#[inline(always)]
-fn erf_from(x: f32, e: f32) -> f32 {
-    let far = (1.0 - e).copysign(x);
-    let s = x * x;
-    let mut r = -5.967_617e-4;
-    r = r * s + 4.991_194_2e-3;
-    r = r * s - 2.676_813_5e-2;
-    r = r * s + 1.128_199_26e-1;
-    r = r * s - 3.761_253_4e-1;
-    r = r * s + 1.283_791_7e-1;
-    let near = r * x + x;
-    // NaN takes the near form, which keeps it.
-    if x.abs() > ERF_SWITCH { far } else { near }
 }
 
 /// Sum in f64, in eight interleaved partial sums.

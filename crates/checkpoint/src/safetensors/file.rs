@@ -44,6 +44,11 @@ impl TensorFile {
         &self.map
     }
 
+    /// BLAKE3 of all bytes of the file.
+    pub fn content_hash(&self) -> blake3::Hash {
+        blake3::hash(&self.map)
+    }
+
     /// The bytes of one of this file's tensors.
     pub(crate) fn tensor_bytes(&self, tensor: &TensorInfo) -> &[u8] {
         let begin = self.header.data_begin();

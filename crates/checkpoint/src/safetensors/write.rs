@@ -1,10 +1,12 @@
 //! Writing safetensors files: whole or not at all.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
-use half::bf16;
+use half::{bf16, f16};
+
+use crate::files::write_whole;
 
 /// How values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +15,31 @@ pub enum StoredAs {
     F32,
     /// 2 bytes a value, rounded to nearest even.
     Bf16,
+    /// 2 bytes a value, rounded to nearest even; infinite from 65520 on.
+    F16,
+}
+
+impl StoredAs {
+    /// Bytes of a value.
+    pub fn bytes(self) -> usize {
+        match self {
+            StoredAs::F32 => 4,
+            StoredAs::Bf16 | StoredAs::F16 => 2,
+        }
+    }
+
+    /// Appends values, little-endian.
+    pub(crate) fn extend(self, values: &[f32], out: &mut Vec<u8>) {
+        match self {
+            StoredAs::F32 => out.extend(values.iter().flat_map(|v| v.to_le_bytes())),
+            StoredAs::Bf16 => {
+                out.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()));
+            }
+            StoredAs::F16 => {
+                out.extend(values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()));
+            }
+        }
+    }
 }
 
 /// One tensor to write.
@@ -40,9 +67,10 @@ pub fn write_safetensors(
     metadata: &BTreeMap<String, String>,
     stored: StoredAs,
 ) -> io::Result<blake3::Hash> {
-    let (dtype, bytes) = match stored {
-        StoredAs::F32 => ("F32", 4),
-        StoredAs::Bf16 => ("BF16", 2),
+    let dtype = match stored {
+        StoredAs::F32 => "F32",
+        StoredAs::Bf16 => "BF16",
+        StoredAs::F16 => "F16",
     };
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
@@ -56,7 +84,7 @@ pub fn write_safetensors(
             "shape of {}",
             tensor.name
         );
-        let end = at + tensor.values.len() * bytes;
+        let end = at + tensor.values.len() * stored.bytes();
         header.insert(
             tensor.name.clone(),
             serde_json::json!({"dtype": dtype, "shape": tensor.shape, "data_offsets": [at, end]}),
@@ -67,39 +95,23 @@ pub fn write_safetensors(
     // Data starts at a multiple of 8, as the format's own writer aligns it.
     text.resize(text.len().next_multiple_of(8), b' ');
 
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let aside = tempfile::Builder::new()
-        .prefix(".snellen-")
-        .tempfile_in(folder)?;
-    let mut out = Hashed {
-        to: BufWriter::with_capacity(1 << 20, aside.as_file()),
-        hasher: blake3::Hasher::new(),
-    };
-    out.write_all(&(text.len() as u64).to_le_bytes())?;
-    out.write_all(&text)?;
-    let mut piece = Vec::with_capacity(1 << 16);
-    for tensor in tensors {
-        for values in tensor.values.chunks(1 << 14) {
-            piece.clear();
-            match stored {
-                StoredAs::F32 => piece.extend(values.iter().flat_map(|v| v.to_le_bytes())),
-                StoredAs::Bf16 => {
-                    piece.extend(values.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()));
-                }
+    write_whole(path, |file| {
+        let mut out = Hashed {
+            to: file,
+            hasher: blake3::Hasher::new(),
+        };
+        out.write_all(&(text.len() as u64).to_le_bytes())?;
+        out.write_all(&text)?;
+        let mut piece = Vec::with_capacity(1 << 16);
+        for tensor in tensors {
+            for values in tensor.values.chunks(1 << 14) {
+                piece.clear();
+                stored.extend(values, &mut piece);
+                out.write_all(&piece)?;
             }
-            out.write_all(&piece)?;
         }
-    }
-    out.flush()?;
-    let hash = out.hasher.finalize();
-    drop(out);
-    permit_reading(aside.as_file())?;
-    aside.as_file().sync_all()?;
-    aside.persist(path).map_err(|e| e.error)?;
-    Ok(hash)
+        Ok(out.hasher.finalize())
+    })
 }
 
 struct Hashed<W> {
@@ -117,18 +129,6 @@ impl<W: Write> Write for Hashed<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.to.flush()
     }
-}
-
-/// Temporary files are private; a checkpoint is an ordinary file.
-#[cfg(unix)]
-fn permit_reading(file: &std::fs::File) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))
-}
-
-#[cfg(not(unix))]
-fn permit_reading(_file: &std::fs::File) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]
@@ -157,6 +157,7 @@ mod tests {
         for (stored, round) in [
             (StoredAs::F32, (|x| x) as fn(f32) -> f32),
             (StoredAs::Bf16, |x| bf16::from_f32(x).to_f32()),
+            (StoredAs::F16, |x| f16::from_f32(x).to_f32()),
         ] {
             let hash = write_safetensors(&path, &tensors, &metadata, stored).unwrap();
             assert_eq!(hash, blake3::hash(&std::fs::read(&path).unwrap()));

@@ -5,9 +5,11 @@ use crate::failure::{Exit, Failure};
 use checkpoint::tokenizer::Tokenizer;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use train::data::bpe;
-use train::data::documents::{documents, text_files};
-use train::data::encode::{EncodeOptions, encode, separator};
+use train::data::corpus::corpus_files;
+use train::data::documents::{Document, each_document};
+use train::data::encode::{EncodeOptions, bytes_on_disk, encode, separator};
 
 /// Arguments of `tokens`.
 #[derive(Debug, Args)]
@@ -26,12 +28,13 @@ enum What {
 
 #[derive(Debug, Args)]
 struct Corpus {
-    /// Text: .txt, .md, .raw and .jsonl files, or folders of them; `<|endoftext|>` separates documents inside a text file
+    /// Text: .txt, .md, .raw and .jsonl files (also .gz, .xz, .zst), .parquet, archives (.tar, .tar.gz, .tar.xz, .tar.zst), or folders of
+    /// them; `<|endoftext|>` separates documents inside a text
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Field of .jsonl lines that holds the text
-    #[arg(long, default_value = "text", value_name = "NAME")]
-    field: String,
+    /// Column of .jsonl and .parquet that holds the text
+    #[arg(long, alias = "field", default_value = "text", value_name = "NAME")]
+    column: String,
 }
 
 #[derive(Debug, Args)]
@@ -69,23 +72,47 @@ pub(crate) fn run(args: &TokensArgs, global: &GlobalArgs) -> Result<Exit, Failur
     }
 }
 
-fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
-    let mut texts = Vec::new();
+/// All documents of a corpus, in memory.
+fn gather(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Vec<Document>, Failure> {
+    let files = corpus_files(&args.corpus.paths)?;
     let target = args.to.canonicalize().ok();
-    for file in text_files(&args.corpus.paths)? {
-        if target.is_some() && file.canonicalize().ok() == target {
-            return Err(Failure::error(format!(
-                "--to {}: is a file of the corpus; name another file for the tokenizer",
-                args.to.display()
-            )));
-        }
-        texts.extend(documents(&file, &args.corpus.field)?);
+    if target.is_some() && files.iter().any(|f| f.canonicalize().ok() == target) {
+        return Err(Failure::error(format!(
+            "--to {}: is a file of the corpus; name another file for the tokenizer",
+            args.to.display()
+        )));
     }
-    if texts.is_empty() {
+    let bar = global.talk().byte_bar("reading", bytes_on_disk(&files)?);
+    let read = AtomicU64::new(0);
+    let mut documents = Vec::new();
+    let mut skipped = 0;
+    for file in &files {
+        skipped += each_document(file, &args.corpus.column, &read, &mut |document| {
+            documents.push(document);
+            bar.set_position(read.load(Ordering::Relaxed));
+            Ok(())
+        })?;
+    }
+    bar.finish_and_clear();
+    say_skipped(skipped, global);
+    if documents.is_empty() {
         return Err(Failure::error(
             "the corpus holds no text: every document is empty",
         ));
     }
+    Ok(documents)
+}
+
+fn say_skipped(skipped: u64, global: &GlobalArgs) {
+    if skipped > 0 {
+        global.talk().say(&format!(
+            "warning: {skipped} entries of archives are no text by their names and were skipped"
+        ));
+    }
+}
+
+fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    let texts = gather(args, global)?;
     let spinner = global.talk().spinner("training the tokenizer");
     let json = bpe::train(texts.iter().map(|d| d.text.as_str()), args.vocab as usize)?;
     spinner.finish_and_clear();
@@ -111,23 +138,24 @@ fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exi
 
 fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     let tokenizer = Tokenizer::open(&args.tokenizer)?;
-    let bar = global.talk().bar("encoding", 0);
+    let bar = global.talk().byte_bar("encoding", 0);
     let options = EncodeOptions {
         paths: args.corpus.paths.clone(),
-        field: args.corpus.field.clone(),
+        column: args.corpus.column.clone(),
         held_permille: args.held_permille,
     };
-    let written = encode(&options, &tokenizer, &args.to, &|done, all| {
+    let encoded = encode(&options, &tokenizer, &args.to, &|done, all| {
         bar.set_length(all);
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
+    say_skipped(encoded.skipped, global);
     if separator(&tokenizer).is_none() {
         global.talk().say(
             "warning: the tokenizer has no token <|endoftext|>: documents follow one another without a mark between them",
         );
     }
-    for split in &written {
+    for split in &encoded.written {
         let file: &Path = &args.to.join(format!("{}.tok", split.split));
         global.talk().say(&format!(
             "{}: {} tokens of {} bits, {} documents",

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use train::config::RunConfig;
 use train::run::metrics::Metric;
+use train::run::tensorboard::write_events;
 use train::run::{Ending, Observer, RunPlan, Trainer};
 
 /// Arguments of `train`.
@@ -48,6 +49,9 @@ pub(crate) struct TrainArgs {
     /// Remedy of ALiBi, instead of the file's
     #[arg(long, value_name = "REMEDY", conflicts_with = "resume")]
     remedy: Option<String>,
+    /// Keep an event file for TensorBoard in the run's folder, in tensorboard/, brought up to date at every evaluation
+    #[arg(long)]
+    tensorboard: bool,
     /// Check configuration and data, print sizes and estimates, train nothing
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
@@ -62,6 +66,7 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
         stop: Arc::clone(&stop),
         held: None,
         blind: None,
+        curves: None,
     };
     let (mut trainer, folder) = match (&args.resume, &args.run_file) {
         (Some(folder), _) => (Trainer::resume(folder, &mut live)?, folder.clone()),
@@ -123,8 +128,10 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
     };
     catch_interrupt(&stop);
     live.begin(trainer.record().steps, trainer.step());
+    live.curves = args.tensorboard.then(|| folder.clone());
     let ending = trainer.run(args.until, &mut live);
     live.bar.finish_and_clear();
+    live.draw();
     let name = folder.display();
     match ending? {
         Ending::Finished => {
@@ -181,12 +188,22 @@ struct Live {
     stop: Arc<AtomicBool>,
     held: Option<f64>,
     blind: Option<f64>,
+    /// The run whose curves are kept for TensorBoard.
+    curves: Option<PathBuf>,
 }
 
 impl Live {
     fn begin(&mut self, steps: u64, done: u64) {
         self.bar = self.talk.bar("training", steps);
         self.bar.set_position(done);
+    }
+
+    /// Brings the curves up to date. They are made from the metrics, so that one that failed is made good by the next.
+    fn draw(&mut self) {
+        let Some(run) = &self.curves else { return };
+        if let Err(error) = write_events(run, &run.join("tensorboard")) {
+            self.talk.say(&format!("warning: {error}"));
+        }
     }
 }
 
@@ -207,6 +224,7 @@ impl Observer for Live {
             }
             Metric::Eval { step, loss, .. } => {
                 self.held = Some(*loss);
+                self.draw();
                 if !std::io::stderr().is_terminal() {
                     self.talk.say(&format!(
                         "step {step}: held-out loss {loss:.4} nats per token"

@@ -1,18 +1,29 @@
 //! Documents of a corpus on disk, and the split into training and held-out ones.
+//!
+//! A file is read as a stream: one document is in memory at a time, and archives and compressed files are never unpacked to disk.
 
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use super::corpus::{Form, Packing, kind_of};
+use super::unpack::{Place, open};
+use super::{archive, table};
 use crate::error::TrainError;
 
-/// Separates documents inside a plain text file.
+/// Separates documents inside a text.
 pub const SEPARATOR: &str = "<|endoftext|>";
+
+/// Most names of columns in a message.
+const NAMES_MAX: usize = 20;
 
 /// One document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// File it is from.
-    pub source: PathBuf,
-    /// Its text.
+    /// File it is from, and the entry inside it, for messages.
+    pub source: Arc<str>,
+    /// Its text, not empty, without line ends at both ends.
     pub text: String,
 }
 
@@ -24,156 +35,174 @@ impl Document {
     }
 }
 
-/// Files under `paths` that hold text, in a fixed order: each path in turn, folders by name.
+/// Who is handed the documents.
+pub type Sink<'s> = dyn FnMut(Document) -> Result<(), TrainError> + 's;
+
+/// Hands the documents of one file to `sink`, in order; empty ones are left out. Text is cut at [`SEPARATOR`], also that of a column
+/// named `column` of JSONL and Parquet. `read` is told the bytes taken from disk. Returns the number of entries of an archive
+/// that were skipped because they are no text.
 ///
 /// # Errors
-/// A path that is not there, a folder without text, a kind of file that is not read.
-pub fn text_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, TrainError> {
-    let mut files = Vec::new();
-    for path in paths {
-        let kind = std::fs::metadata(path).map_err(|e| TrainError::io(path, &e))?;
-        if kind.is_dir() {
-            let before = files.len();
-            walk(path, &mut files)?;
-            if files.len() == before {
-                return Err(TrainError::file(
-                    path,
-                    "holds no .txt, .md, .raw or .jsonl file",
-                ));
-            }
-        } else if readable(path) {
-            files.push(path.clone());
-        } else {
-            return Err(TrainError::file(
-                path,
-                "is not read as text: expected .txt, .md, .raw or .jsonl (unpack archives and compressed files first)",
-            ));
+/// Files that are cut short or damaged, text that is not UTF-8, lines that are not JSON, a column that is not there; what `sink` says.
+pub fn each_document(
+    path: &Path,
+    column: &str,
+    read: &AtomicU64,
+    sink: &mut Sink<'_>,
+) -> Result<u64, TrainError> {
+    let Some((form, packing)) = kind_of(path) else {
+        return Err(TrainError::file(path, "is not read, by its name"));
+    };
+    let place = Place {
+        file: path,
+        entry: None,
+    };
+    match form {
+        Form::Text => {
+            let mut bytes = open(path, packing, read)?;
+            text(place, packing, &mut bytes, sink)?;
+        }
+        Form::Jsonl => {
+            let mut bytes = open(path, packing, read)?;
+            lines(place, packing, &mut bytes, column, sink)?;
+        }
+        Form::Parquet => {
+            let source: Arc<str> = place.to_string().into();
+            table::rows(path, column, read, &mut |text| cut(&source, text, sink))?;
+        }
+        Form::Tar => {
+            return archive::entries(path, packing, read, &mut |place, form, blamed, bytes| {
+                match form {
+                    Form::Jsonl => lines(place, blamed, bytes, column, sink),
+                    _ => text(place, blamed, bytes, sink),
+                }
+            });
         }
     }
-    Ok(files)
+    Ok(0)
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), TrainError> {
-    let entries = std::fs::read_dir(folder).map_err(|e| TrainError::io(folder, &e))?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()
-        .map_err(|e| TrainError::io(folder, &e))?;
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            walk(&path, files)?;
-        } else if readable(&path) {
-            files.push(path);
+/// The parts of a text between separators.
+fn cut(source: &Arc<str>, text: &str, sink: &mut Sink<'_>) -> Result<(), TrainError> {
+    for part in text.split(SEPARATOR) {
+        let part = part.trim_matches(['\n', '\r']);
+        if !part.is_empty() {
+            sink(Document {
+                source: Arc::clone(source),
+                text: part.to_owned(),
+            })?;
         }
     }
     Ok(())
 }
 
-fn extension(path: &Path) -> Option<String> {
-    Some(path.extension()?.to_str()?.to_ascii_lowercase())
-}
-
-fn readable(path: &Path) -> bool {
-    matches!(
-        extension(path).as_deref(),
-        Some("txt" | "md" | "markdown" | "raw" | "jsonl")
-    )
-}
-
-/// The documents of one file, in order; empty ones are left out. Text is cut at [`SEPARATOR`]; JSONL has a text a line in the
-/// field `field`.
-///
-/// # Errors
-/// Text that is not UTF-8, lines that are not JSON or lack the field.
-pub fn documents(path: &Path, field: &str) -> Result<Vec<Document>, TrainError> {
-    let bytes = std::fs::read(path).map_err(|e| TrainError::io(path, &e))?;
-    let text = String::from_utf8(bytes).map_err(|e| {
-        TrainError::file(
-            path,
-            format!(
+/// Documents of a text, each handed on as soon as its separator has been read.
+fn text(
+    place: Place<'_>,
+    packing: Packing,
+    bytes: &mut dyn Read,
+    sink: &mut Sink<'_>,
+) -> Result<(), TrainError> {
+    let source: Arc<str> = place.to_string().into();
+    let mark = SEPARATOR.as_bytes();
+    let (mut held, mut piece) = (Vec::new(), vec![0u8; 1 << 16]);
+    // Bytes of the text before `held`, and those of `held` in which no separator begins.
+    let (mut before, mut searched) = (0u64, 0usize);
+    let mut emit = |bytes: &[u8], before: u64| {
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            place.error(format!(
                 "is not UTF-8 from byte {} on; convert it first",
-                e.utf8_error().valid_up_to()
-            ),
-        )
-    })?;
-    let texts: Vec<String> = if extension(path).as_deref() == Some("jsonl") {
-        let mut texts = Vec::new();
-        for (number, line) in text.lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            let value: serde_json::Value = serde_json::from_str(line)
-                .map_err(|e| TrainError::file(path, format!("line {}: {e}", number + 1)))?;
-            let Some(text) = value.get(field).and_then(|v| v.as_str()) else {
-                return Err(TrainError::file(
-                    path,
-                    format!("line {}: no text in field {field:?}", number + 1),
-                ));
-            };
-            texts.extend(text.split(SEPARATOR).map(str::to_owned));
-        }
-        texts
-    } else {
-        text.split(SEPARATOR).map(str::to_owned).collect()
+                before + e.valid_up_to() as u64
+            ))
+        })?;
+        cut(&source, text, sink)
     };
-    Ok(texts
-        .into_iter()
-        .map(|text| text.trim_matches(['\n', '\r']).to_owned())
-        .filter(|text| !text.is_empty())
-        .map(|text| Document {
-            source: path.to_owned(),
-            text,
-        })
-        .collect())
+    loop {
+        let n = match bytes.read(&mut piece) {
+            Ok(0) => return emit(&held, before),
+            Ok(n) => n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(place.unreadable(packing, &e)),
+        };
+        held.extend_from_slice(&piece[..n]);
+        let mut done = 0;
+        while let Some(at) = held[searched..].windows(mark.len()).position(|w| w == mark) {
+            emit(&held[done..searched + at], before + done as u64)?;
+            searched += at + mark.len();
+            done = searched;
+        }
+        searched = searched.max((held.len() + 1).saturating_sub(mark.len()));
+        held.drain(..done);
+        before += done as u64;
+        searched -= done;
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_are_cut_into_documents() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        std::fs::write(at("b.txt"), "one\n<|endoftext|>\ntwo\n<|endoftext|>\n").unwrap();
-        std::fs::write(at("a.jsonl"), "{\"body\":\"x\"}\n\n{\"body\":\"y\\nz\"}\n").unwrap();
-        std::fs::write(at("c.bin"), [0xff]).unwrap();
-        let files = text_files(&[folder.path().to_owned()]).unwrap();
-        assert_eq!(files, [at("a.jsonl"), at("b.txt")]);
-        let texts: Vec<String> = files
-            .iter()
-            .flat_map(|f| documents(f, "body").unwrap())
-            .map(|d| d.text)
-            .collect();
-        assert_eq!(texts, ["x", "y\nz", "one", "two"]);
-        let error = documents(&at("a.jsonl"), "text").unwrap_err().to_string();
-        assert!(
-            error.contains("line 1") && error.contains("\"text\""),
-            "{error}"
-        );
-        std::fs::write(at("d.txt"), [b'a', 0xff]).unwrap();
-        let error = documents(&at("d.txt"), "text").unwrap_err().to_string();
-        assert!(error.contains("not UTF-8 from byte 1"), "{error}");
-        assert!(text_files(&[at("c.bin")]).is_err());
-        assert!(text_files(&[at("none")]).is_err());
-    }
-
-    #[test]
-    fn the_split_depends_on_the_text_alone() {
-        let held = |text: &str| {
-            Document {
-                source: PathBuf::new(),
-                text: text.to_owned(),
+/// Documents of JSON lines.
+fn lines(
+    place: Place<'_>,
+    packing: Packing,
+    bytes: &mut dyn Read,
+    column: &str,
+    sink: &mut Sink<'_>,
+) -> Result<(), TrainError> {
+    let source: Arc<str> = place.to_string().into();
+    let mut bytes = BufReader::new(bytes);
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        let n = bytes
+            .read_until(b'\n', &mut line)
+            .map_err(|e| place.unreadable(packing, &e))?;
+        if n == 0 {
+            break;
+        }
+        let fail = |what: String| Err(place.error(format!("line {number}: {what}")));
+        let text = match std::str::from_utf8(&line) {
+            Ok(text) => text.trim(),
+            Err(e) => {
+                return fail(format!(
+                    "not UTF-8 from byte {} of the line on; convert it first",
+                    e.valid_up_to()
+                ));
             }
-            .is_held(100)
         };
-        let n = (0..5000).filter(|i| held(&format!("document {i}"))).count() as f64;
-        // Five standard deviations of a binomial count.
-        assert!(
-            (n - 500.0).abs() < 5.0 * (5000.0f64 * 0.1 * 0.9).sqrt(),
-            "{n}"
-        );
-        assert_eq!(held("document 17"), held("document 17"));
+        if text.is_empty() {
+            continue;
+        }
+        let value: serde_json::Value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(e) => return fail(format!("not JSON: {e}")),
+        };
+        match value.get(column) {
+            Some(serde_json::Value::String(text)) => cut(&source, text, sink)?,
+            Some(serde_json::Value::Null) => {}
+            Some(_) => return fail(format!("column {column:?}: expected text")),
+            None => {
+                let names = value
+                    .as_object()
+                    .map(|o| known(o.keys().map(String::as_str)));
+                return fail(format!(
+                    "no column {column:?}; there are {}",
+                    names.unwrap_or_else(|| "none: it is no object".to_owned())
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names for a message.
+pub(crate) fn known<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let shown: Vec<String> = names
+        .iter()
+        .take(NAMES_MAX)
+        .map(|n| format!("{n:?}"))
+        .collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        n if n > NAMES_MAX => format!("{} and {} more", shown.join(", "), n - NAMES_MAX),
+        _ => shown.join(", "),
     }
 }

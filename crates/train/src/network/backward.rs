@@ -26,7 +26,10 @@ impl Network {
     ) {
         let shape = &self.shape;
         let (width, hidden) = (shape.width, shape.hidden);
-        let bias = self.bias(params, longest(batch.sequences));
+        let bias = work
+            .bias
+            .take()
+            .unwrap_or_else(|| self.bias(params, longest(batch.sequences)));
         let attention = Attention {
             heads: shape.heads,
             head_width: shape.head_width(),

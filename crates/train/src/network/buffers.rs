@@ -1,6 +1,6 @@
 //! Buffers of a step, reused from step to step.
 
-use crate::attention::AttentionScratch;
+use crate::attention::{AttentionScratch, Bias};
 use crate::shape::{MlpKind, ModelShape};
 
 /// What a block keeps for its backward pass, for all rows.
@@ -25,6 +25,8 @@ pub(crate) struct Kept {
 /// All buffers. Grows to the largest batch seen.
 #[derive(Debug, Default)]
 pub struct Workspace {
+    /// Bias of the last forward pass, for its backward pass.
+    pub(crate) bias: Option<Bias>,
     pub(crate) kept: Vec<Kept>,
     /// `[rows, width]`: output of the last block.
     pub(crate) last: Vec<f32>,

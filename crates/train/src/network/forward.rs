@@ -100,6 +100,7 @@ impl Network {
                 self.mask(dropout, 2 * l as u64 + 2),
             );
         }
+        work.bias = Some(bias);
     }
 
     /// `out = residual + dropout(W x + b)`.

@@ -1,5 +1,6 @@
 //! The nonlinearity of the feed-forward layer, forward and derivative.
 
+use kernels::erf::{erf_from, erfc_exponent};
 use kernels::exp::exp_in_place;
 use rayon::prelude::*;
 
@@ -7,41 +8,6 @@ use super::{TASK_VALUES, simd};
 
 /// Values handled at a time: their exponentials live on the stack.
 const CHUNK: usize = 512;
-
-/// `erf` through one exponential: `exp(r)` with `erf(|u|) = 1 - exp(r)` beyond [`ERF_SWITCH`], a polynomial within.
-///
-/// Minimax polynomials by N. Juffa ("Faster implementation of erff", public), about 1 ulp.
-#[inline(always)]
-fn erfc_exponent(u: f32) -> f32 {
-    let t = u.abs();
-    let t = if t > 4.0 { 4.0 } else { t };
-    let s = t * t;
-    let high = -1.728_534_7e-5 * t + 3.831_971_3e-4;
-    let low = -3.883_964_4e-3 * t + 2.425_462_2e-2;
-    let mut r = high * s + low;
-    r = r * t - 1.067_778_8e-1;
-    r = r * t - 6.348_467e-1;
-    r = r * t - 1.287_175_1e-1;
-    r * t - t
-}
-
-/// Where the two forms of `erf` meet, 475/512.
-const ERF_SWITCH: f32 = 0.927_734_4;
-
-#[inline(always)]
-fn erf_from(u: f32, e: f32) -> f32 {
-    let far = (1.0 - e).copysign(u);
-    let s = u * u;
-    let mut r = -5.967_617e-4;
-    r = r * s + 4.991_194_2e-3;
-    r = r * s - 2.676_813_5e-2;
-    r = r * s + 1.128_199_26e-1;
-    r = r * s - 3.761_253_4e-1;
-    r = r * s + 1.283_791_7e-1;
-    let near = r * u + u;
-    // NaN takes the near form, which keeps it.
-    if u.abs() > ERF_SWITCH { far } else { near }
-}
 
 /// `1 / sqrt(2 pi)`.
 const INV_SQRT_TWO_PI: f32 = 0.398_942_3;

@@ -158,16 +158,19 @@ pub fn load(folder: &Path, layout: &Layout) -> Result<Snapshot, TrainError> {
     }
     let mut read = FILES.iter().map(|name| {
         let path = folder.join(name);
-        let bytes = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
-        let found = blake3::hash(&bytes).to_hex().to_string();
-        drop(bytes);
-        if state.files.get(*name) != Some(&found) {
+        let file = open(&path)?;
+        // The values are then taken from the same mapped bytes: a file is read once.
+        let found = file
+            .files()
+            .first()
+            .map(|f| f.content_hash().to_hex().to_string());
+        if state.files.get(*name) != found.as_ref() {
             return Err(TrainError::file(
                 &path,
                 "its bytes are not those that were written: cut short or changed",
             ));
         }
-        read_values(&path, layout)
+        values(&path, &file, layout)
     });
     let mut next = || {
         read.next()
@@ -186,7 +189,14 @@ pub fn load(folder: &Path, layout: &Layout) -> Result<Snapshot, TrainError> {
 /// # Errors
 /// A tensor that is missing, of another shape, or not finite is for the caller to judge; the first two are errors.
 pub fn read_values(path: &Path, layout: &Layout) -> Result<Vec<f32>, TrainError> {
-    let file = Tensors::open_file(path).map_err(|e| TrainError::config(e.to_string()))?;
+    values(path, &open(path)?, layout)
+}
+
+fn open(path: &Path) -> Result<Tensors, TrainError> {
+    Tensors::open_file(path).map_err(|e| TrainError::config(e.to_string()))
+}
+
+fn values(path: &Path, file: &Tensors, layout: &Layout) -> Result<Vec<f32>, TrainError> {
     let mut values = Vec::with_capacity(layout.len());
     for param in &layout.params {
         let Some((file, info)) = file.find(&param.name) else {

@@ -16,6 +16,7 @@ mod evaluate;
 pub mod metrics;
 mod plan;
 mod step;
+pub mod tensorboard;
 mod trained;
 mod trainer;
 mod watch;

@@ -24,7 +24,8 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Opens the checkpoint of `step`, or the newest whole one, of the run in `folder`.
+    /// Opens the checkpoint of `step`, or the newest whole one, of the run in `folder`. A run that is kept without checkpoints, only
+    /// with `model.safetensors`, is opened at its last step.
     ///
     /// # Errors
     /// A folder without a run, no checkpoint, a damaged one.
@@ -45,23 +46,28 @@ impl Trained {
         let position = config.position.resolve(shape.heads, shape.context)?;
         let network = Network::new(shape, position, config.rule()?);
         let checkpoints = folder.join("checkpoints");
-        let snapshot = match step {
-            Some(step) => checkpoint::load(
-                &checkpoints.join(checkpoint::folder_name(step)),
-                &network.layout,
-            )?,
+        let kept = folder.join("model.safetensors");
+        let (params, step) = match step {
+            Some(step) => {
+                let path = checkpoints.join(checkpoint::folder_name(step));
+                (checkpoint::load(&path, &network.layout)?.params, step)
+            }
+            None if !checkpoints.exists() && kept.exists() => (
+                checkpoint::read_values(&kept, &network.layout)?,
+                record.steps,
+            ),
             None => {
                 let found = checkpoint::newest(&checkpoints, &network.layout, &record.config_hash)?;
                 let Some((snapshot, _)) = found else {
                     return Err(TrainError::file(folder, "has no checkpoint yet"));
                 };
-                snapshot
+                (snapshot.params, snapshot.state.step)
             }
         };
         Ok(Self {
             network,
-            params: snapshot.params,
-            step: snapshot.state.step,
+            params,
+            step,
             record,
             config,
         })
