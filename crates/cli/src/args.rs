@@ -2,7 +2,7 @@
 
 use crate::commands::{
     audit, completions, eval, explain, export, horizon, inspect, man, measure, probe, report,
-    tokens, train,
+    study, tokens, train,
 };
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -45,6 +45,8 @@ pub(crate) enum Verb {
     Export(export::ExportArgs),
     /// Train a tokenizer, or encode text for training
     Tokens(tokens::TokensArgs),
+    /// Many training runs from one study file, measured alike, and what they come to over seeds
+    Study(study::StudyArgs),
     /// A saved result in any format, or two results side by side
     Report(report::ReportArgs),
     /// What a check measures, why it matters and what to do

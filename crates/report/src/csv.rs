@@ -73,7 +73,7 @@ pub(crate) fn float(number: f64) -> String {
 }
 
 /// A quoted word where it needs quotes.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     let text = crate::text::escape(text);
     let formula = text.starts_with(['=', '+', '-', '@']);
     let text = if formula {

@@ -21,6 +21,7 @@ pub mod npz;
 pub mod number;
 pub mod sarif;
 pub mod schema;
+pub mod study;
 pub mod summary;
 pub mod text;
 

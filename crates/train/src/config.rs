@@ -452,6 +452,16 @@ impl RunConfig {
         Ok(())
     }
 
+    /// The configuration without the places of its files, which decide nothing.
+    #[must_use]
+    pub fn without_places(&self) -> Self {
+        let mut config = self.clone();
+        config.data.train = PathBuf::new();
+        config.data.held = PathBuf::new();
+        config.data.tokenizer = None;
+        config
+    }
+
     /// What decides the result, as text: two runs with the same text and the same token files give the same bytes.
     pub fn canonical(&self) -> String {
         toml::to_string(self).unwrap_or_default()

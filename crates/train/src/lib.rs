@@ -23,6 +23,7 @@ pub mod params;
 mod rng;
 pub mod run;
 pub mod shape;
+pub mod study;
 
 pub use attention::AttentionRule;
 pub use error::TrainError;

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `statistics` | means with standard errors, Wilson intervals |
+//! | `student` | Student's t: intervals, paired differences, many comparisons |
 //! | `perplexity` | loss over windows of a text, by position and by document |
 //! | `boundary` | which tokens are the continuation of a context |
 //! | `items` | task items from JSON lines |
@@ -15,12 +16,14 @@ mod items;
 mod perplexity;
 mod scoring;
 mod statistics;
+mod student;
 
 pub use boundary::{Pair, split_pair};
 pub use items::{Item, ItemError, parse_items};
 pub use perplexity::{DocumentScore, PositionBin, TextScore, Window, Windows, score_documents};
 pub use scoring::{AlternativeScore, ItemScore, TaskScore, score_item, score_task};
 pub use statistics::{Interval, Moments, wilson};
+pub use student::{holm, mean_interval, paired_p, student_p, student_t95};
 
 use model::ModelError;
 

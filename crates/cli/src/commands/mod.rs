@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod measure;
 pub(crate) mod probe;
 pub(crate) mod report;
+pub(crate) mod study;
 pub(crate) mod tokens;
 pub(crate) mod train;
 
@@ -42,6 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Train(args) => train::run(&args, &global),
         Verb::Export(args) => export::run(&args, &global),
         Verb::Tokens(args) => tokens::run(&args, &global),
+        Verb::Study(args) => study::run(&args, &global),
         Verb::Report(args) => report::run(&args, &global),
         Verb::Explain(args) => explain::run(&args, &global),
         Verb::Completions(args) => completions::run(&args, &global),

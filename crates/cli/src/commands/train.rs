@@ -173,7 +173,7 @@ fn memory_of_the_machine() -> Option<u64> {
 }
 
 /// Ctrl-C asks the loop to save and stop; a second one ends the process at once.
-fn catch_interrupt(stop: &Arc<AtomicBool>) {
+pub(super) fn catch_interrupt(stop: &Arc<AtomicBool>) {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // Without a handler the default holds, which loses at most the steps since the last checkpoint.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(stop));

@@ -13,6 +13,7 @@ mod json_schema;
 mod measure;
 mod pair;
 mod probe;
+mod study;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
 pub use eval::{
@@ -31,6 +32,12 @@ pub use pair::{Difference, HeadDifference, PairReport, QuantitySummary};
 pub use probe::{
     ProbeArea, ProbeCell, ProbeHeader, ProbeReport, ProbeSample, ProbeScore, ProbeSettings,
     ProbeWhatIf,
+};
+
+pub use study::{
+    StudyBlind, StudyCell, StudyCost, StudyDifference, StudyHorizon, StudyHorizonLine, StudyMargin,
+    StudyMeasured, StudyReport, StudyResult, StudyRow, StudyTable, StudyTrial, StudyTrialLine,
+    TrialStatus,
 };
 
 use serde::{Deserialize, Serialize};

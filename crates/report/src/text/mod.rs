@@ -11,6 +11,7 @@ mod measure;
 mod outcome;
 mod pair;
 mod probe;
+mod study;
 mod style;
 mod table;
 

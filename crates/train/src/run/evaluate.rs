@@ -1,8 +1,10 @@
 //! Loss on held-out text, and recall by distance.
+//!
+//! A finished run is looked at in the same ways, at any length, by [`super::Evaluation`].
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::recall::{Group, RecallTask};
+use crate::data::recall::{Group, Question, RecallTask};
 use crate::data::shard::Tokens;
 use crate::network::{Batch, Network, Workspace};
 use crate::rng::{self, Stream};
@@ -70,7 +72,7 @@ pub(crate) fn held_loss(
     Some((total / count as f64, count))
 }
 
-/// Edges of the distance bins of sequences of `length`: powers of two, and three quarters of the way between from 64 on.
+/// Edges of the distance bins of sequences of `length`: powers of two from 16 on, then the length.
 pub(crate) fn recall_edges(length: usize) -> Vec<u64> {
     let mut edges = vec![1];
     let mut edge = 16;
@@ -96,92 +98,160 @@ pub(crate) fn recall(
     seed: u64,
     work: &mut Workspace,
 ) -> Vec<RecallCell> {
-    let edges = recall_edges(length);
-    let mut cells: Vec<RecallCell> = ["passkey", "pair"]
-        .iter()
-        .flat_map(|task| {
-            edges.windows(2).map(|pair| RecallCell {
-                task: (*task).to_owned(),
-                from: pair[0],
-                to: pair[1],
-                questions: 0,
-                right: 0,
-                loss: 0.0,
-            })
-        })
-        .collect();
-    let windows = held.ids.len().saturating_sub(1) / length;
-    if windows == 0 {
-        return Vec::new();
+    let asked = Asked {
+        task,
+        held,
+        length,
+        seed,
+    };
+    asked.recall(network, params, sequences, &recall_edges(length), work)
+}
+
+/// Questions laid into held-out text: what they are depends on the seed, the length and a sequence's number alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) task: &'a RecallTask,
+    pub(crate) held: &'a Tokens,
+    /// Tokens of a sequence.
+    pub(crate) length: usize,
+    pub(crate) seed: u64,
+}
+
+/// Some sequences with their questions.
+#[derive(Debug, Default)]
+pub(crate) struct AskedBatch {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) targets: Vec<u32>,
+    /// Row in the batch, and the question.
+    pub(crate) questions: Vec<(usize, Question)>,
+    pub(crate) places: Vec<(usize, usize)>,
+}
+
+impl Asked<'_> {
+    /// Sequences that lie in the held-out text side by side; more are asked with other tasks in the same text.
+    pub(crate) fn windows(&self) -> usize {
+        self.held.ids.len().saturating_sub(1) / self.length
     }
-    let per_call = (ROWS / length).max(1);
-    let mut first = 0;
-    while first < sequences {
-        let n = per_call.min(sequences - first);
-        let (mut ids, mut targets) = (Vec::new(), Vec::new());
-        let mut groups = vec![Group::None; n * length];
-        let mut questions = Vec::new();
-        for s in 0..n {
-            let start = ((first + s) % windows) * length;
-            held.ids.copy(start..start + length, &mut ids);
-            held.ids.copy(start + 1..start + length + 1, &mut targets);
-            let rows = s * length..(s + 1) * length;
-            let parts = [
-                seed,
-                rng::name("recall evaluation"),
-                length as u64,
-                (first + s) as u64,
-            ];
-            let mut stream = Stream::of(&parts);
-            let asked = task.lay(
-                &mut ids[rows.clone()],
-                &mut targets[rows.clone()],
-                &mut groups[rows.clone()],
-                &mut stream,
-            );
-            questions.extend(asked.into_iter().map(|q| (s * length + q.row, q)));
-        }
-        let places: Vec<(usize, usize)> = (0..n).map(|s| (s * length, (s + 1) * length)).collect();
-        let weights = vec![0.0; n * length];
-        let rows: Vec<usize> = questions.iter().map(|(row, _)| *row).collect();
-        let batch = Batch {
-            ids: &ids,
-            targets: &targets,
-            weights: &weights,
-            sequences: &places,
+
+    /// Sequences of one call.
+    pub(crate) fn per_call(&self) -> usize {
+        (ROWS / self.length).max(1)
+    }
+
+    /// Sequence `number`, appended to `batch`.
+    fn add(&self, number: usize, batch: &mut AskedBatch) {
+        let length = self.length;
+        let first = batch.ids.len();
+        let start = (number % self.windows()) * length;
+        let held = &self.held.ids;
+        held.copy(start..start + length, &mut batch.ids);
+        held.copy(start + 1..start + length + 1, &mut batch.targets);
+        let parts = [
+            self.seed,
+            rng::name("recall evaluation"),
+            length as u64,
+            number as u64,
+        ];
+        let mut groups = vec![Group::None; length];
+        let asked = self.task.lay(
+            &mut batch.ids[first..],
+            &mut batch.targets[first..],
+            &mut groups,
+            &mut Stream::of(&parts),
+        );
+        let asked = asked.into_iter().map(|q| (first + q.row, q));
+        batch.questions.extend(asked);
+        batch.places.push((first, first + length));
+    }
+
+    /// Sequences `numbers`; the held-out text holds at least one.
+    pub(crate) fn batch(&self, numbers: std::ops::Range<usize>) -> AskedBatch {
+        let mut batch = AskedBatch::default();
+        numbers.for_each(|number| self.add(number, &mut batch));
+        batch
+    }
+
+    /// Recall of the first `sequences` sequences in the distance bins of `edges`; cells without questions are left out.
+    pub(crate) fn recall(
+        &self,
+        network: &Network,
+        params: &[f32],
+        sequences: usize,
+        edges: &[u64],
+        work: &mut Workspace,
+    ) -> Vec<RecallCell> {
+        let cell = |task: &str, pair: &[u64]| RecallCell {
+            task: task.to_owned(),
+            from: pair[0],
+            to: pair[1],
+            questions: 0,
+            right: 0,
+            loss: 0.0,
         };
-        let logits = network.logits(params, &batch, &rows, work);
-        for ((_, q), logits) in questions
+        let mut cells: Vec<RecallCell> = ["passkey", "pair"]
             .iter()
-            .zip(logits.chunks_exact(network.shape.vocab))
-        {
-            let name = if q.group == Group::Passkey {
-                "passkey"
-            } else {
-                "pair"
-            };
-            let distance = q.distance as u64;
-            let Some(cell) = cells
-                .iter_mut()
-                .find(|c| c.task == name && c.from <= distance && distance < c.to)
-            else {
-                continue;
-            };
-            let wanted = logits[q.answer as usize];
-            let best = task
-                .answers(q.group)
-                .all(|id| id == q.answer || logits[id as usize] < wanted);
-            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = logits.iter().map(|z| f64::from(z - max).exp()).sum();
-            cell.questions += 1;
-            cell.right += u64::from(best);
-            cell.loss += sum.ln() - f64::from(wanted - max);
+            .flat_map(|task| edges.windows(2).map(|pair| cell(task, pair)))
+            .collect();
+        if self.windows() == 0 {
+            return Vec::new();
         }
-        first += n;
+        let mut first = 0;
+        while first < sequences {
+            let n = self.per_call().min(sequences - first);
+            let asked = self.batch(first..first + n);
+            let rows: Vec<usize> = asked.questions.iter().map(|(row, _)| *row).collect();
+            let weights = vec![0.0; asked.ids.len()];
+            let logits = network.logits(params, &asked.as_batch(&weights), &rows, work);
+            let answers = logits.chunks_exact(network.shape.vocab);
+            for ((_, question), logits) in asked.questions.iter().zip(answers) {
+                self.judge(question, logits, &mut cells);
+            }
+            first += n;
+        }
+        for cell in &mut cells {
+            cell.loss /= cell.questions.max(1) as f64;
+        }
+        cells.retain(|cell| cell.questions > 0);
+        cells
     }
-    for cell in &mut cells {
-        cell.loss /= cell.questions.max(1) as f64;
+
+    /// Counts one answer in its cell.
+    fn judge(&self, q: &Question, logits: &[f32], cells: &mut [RecallCell]) {
+        let (name, distance) = (task_name(q.group), q.distance as u64);
+        let Some(cell) = cells
+            .iter_mut()
+            .find(|c| c.task == name && c.from <= distance && distance < c.to)
+        else {
+            return;
+        };
+        let wanted = logits[q.answer as usize];
+        let mut others = self.task.answers(q.group);
+        let best = others.all(|id| id == q.answer || logits[id as usize] < wanted);
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|z| f64::from(z - max).exp()).sum();
+        cell.questions += 1;
+        cell.right += u64::from(best);
+        cell.loss += sum.ln() - f64::from(wanted - max);
     }
-    cells.retain(|cell| cell.questions > 0);
-    cells
+}
+
+impl AskedBatch {
+    /// The batch as a network takes it, with a weight for each row.
+    pub(crate) fn as_batch<'a>(&'a self, weights: &'a [f32]) -> Batch<'a> {
+        Batch {
+            ids: &self.ids,
+            targets: &self.targets,
+            weights,
+            sequences: &self.places,
+        }
+    }
+}
+
+/// Name of a question's task in results.
+pub(crate) fn task_name(group: Group) -> &'static str {
+    if group == Group::Passkey {
+        "passkey"
+    } else {
+        "pair"
+    }
 }

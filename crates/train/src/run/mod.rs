@@ -11,8 +11,10 @@
 //! | `final/` | the trained model: `model.safetensors` and `model.toml`, which other verbs open |
 //! | `lock` | held while a process works here |
 
+mod calibrate;
 pub mod checkpoint;
 mod evaluate;
+mod evaluation;
 pub mod metrics;
 mod plan;
 mod step;
@@ -21,7 +23,9 @@ mod trained;
 mod trainer;
 mod watch;
 
+pub use calibrate::StageCost;
 pub use evaluate::RecallCell;
+pub use evaluation::{Evaluation, HeadMargin, HeldLoss, RecallScore};
 pub use plan::{Estimate, RunPlan, RunRecord};
 pub use trained::Trained;
 pub use trainer::{Ending, Observer, Trainer};

@@ -1,7 +1,5 @@
 //! What a configuration and its data decide before the first step, and what a run says of itself.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
 use crate::config::{RunConfig, Stage};
@@ -97,16 +95,10 @@ impl RunPlan {
         }
         let network = Network::new(shape, position, rule);
         let steps: u64 = stages.iter().map(|s| s.steps).sum();
-        let mut what = config.clone();
-        // Where files lie decides nothing; what is in them does.
-        what.data.train = PathBuf::new();
-        what.data.held = PathBuf::new();
-        what.data.tokenizer = None;
-        let identity = format!("{}\n{}\n{}", what.canonical(), train.hash, held.hash);
         let record = RunRecord {
             version: 1,
             snellen: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: blake3::hash(identity.as_bytes()).to_hex().to_string(),
+            config_hash: identity(&config, &train.hash, &held.hash),
             train_hash: train.hash.clone(),
             held_hash: held.hash.clone(),
             tokenizer_hash: a.tokenizer_hash.clone(),
@@ -132,6 +124,28 @@ impl RunPlan {
             task,
             record,
         })
+    }
+
+    /// What is known of the run.
+    pub fn record(&self) -> &RunRecord {
+        &self.record
+    }
+
+    /// Number of held-out tokens.
+    pub fn held_tokens(&self) -> usize {
+        self.held.ids.len()
+    }
+
+    /// Hash that the same configuration would have with another seed.
+    pub fn hash_with_seed(&self, seed: u64) -> String {
+        let mut config = self.config.clone();
+        config.seed = seed;
+        identity(&config, &self.train.hash, &self.held.hash)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &RunConfig {
+        &self.config
     }
 
     /// What it will take.
@@ -164,6 +178,15 @@ impl RunPlan {
             operations,
         }
     }
+}
+
+/// Hash of everything that decides a run. Where files lie decides nothing; what is in them does.
+fn identity(config: &RunConfig, train_hash: &str, held_hash: &str) -> String {
+    let text = format!(
+        "{}\n{train_hash}\n{held_hash}",
+        config.without_places().canonical()
+    );
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 /// What a run would be, without starting it.

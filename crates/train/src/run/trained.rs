@@ -30,21 +30,7 @@ impl Trained {
     /// # Errors
     /// A folder without a run, no checkpoint, a damaged one.
     pub fn open(folder: &Path, step: Option<u64>) -> Result<Self, TrainError> {
-        let file = folder.join("run.toml");
-        if !file.exists() {
-            return Err(TrainError::file(
-                folder,
-                "holds no run (run.toml is missing); give the folder that `snellen train --to` wrote",
-            ));
-        }
-        let config = RunConfig::read(&file)?;
-        let path = folder.join("record.json");
-        let text = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
-        let record: RunRecord = serde_json::from_slice(&text)
-            .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
-        let shape = config.shape(record.vocab as usize)?;
-        let position = config.position.resolve(shape.heads, shape.context)?;
-        let network = Network::new(shape, position, config.rule()?);
+        let (config, record, network) = description(folder)?;
         let checkpoints = folder.join("checkpoints");
         let kept = folder.join("model.safetensors");
         let (params, step) = match step {
@@ -72,4 +58,47 @@ impl Trained {
             config,
         })
     }
+
+    /// Opens the model in `final/` of the finished run in `folder`; its checkpoints are not needed.
+    ///
+    /// # Errors
+    /// A folder without a run, a run that is not finished, a damaged file.
+    pub fn open_final(folder: &Path) -> Result<Self, TrainError> {
+        let (config, record, network) = description(folder)?;
+        if !record.finished {
+            return Err(TrainError::file(
+                folder,
+                "the run in it is not finished; go on with `snellen train --resume`",
+            ));
+        }
+        let path = folder.join("final").join("model.safetensors");
+        let params = checkpoint::read_values(&path, &network.layout)?;
+        Ok(Self {
+            network,
+            params,
+            step: record.steps,
+            record,
+            config,
+        })
+    }
+}
+
+/// What a run's folder says of it.
+fn description(folder: &Path) -> Result<(RunConfig, RunRecord, Network), TrainError> {
+    let file = folder.join("run.toml");
+    if !file.exists() {
+        return Err(TrainError::file(
+            folder,
+            "holds no run (run.toml is missing); give the folder that `snellen train --to` wrote",
+        ));
+    }
+    let config = RunConfig::read(&file)?;
+    let path = folder.join("record.json");
+    let text = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
+    let record: RunRecord = serde_json::from_slice(&text)
+        .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
+    let shape = config.shape(record.vocab as usize)?;
+    let position = config.position.resolve(shape.heads, shape.context)?;
+    let network = Network::new(shape, position, config.rule()?);
+    Ok((config, record, network))
 }

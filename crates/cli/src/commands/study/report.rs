@@ -1,0 +1,83 @@
+//! `snellen study report`: a folder of records, summed up over seeds.
+
+use super::{ReportArgs, state};
+use crate::args::{Format, GlobalArgs};
+use crate::failure::{Exit, Failure};
+use ::report::schema::{StudyReport, StudyTrial};
+use ::report::study::{StudyOutline, forms};
+use ::report::text::RenderText as _;
+use clap::ValueEnum as _;
+use std::path::{Path, PathBuf};
+use train::study::Study;
+
+/// Runs the verb.
+pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    let format = global.format();
+    if !matches!(
+        format,
+        Format::Text | Format::Json | Format::Md | Format::Csv
+    ) {
+        let name = format.to_possible_value();
+        return Err(Failure::error(format!(
+            "--format {}: not available for study; a study has the forms text, json, md and csv",
+            name.as_ref().map_or("", |value| value.get_name())
+        )));
+    }
+    let file = args.folder.join("study.toml");
+    let study = Study::read(&file)?;
+    let outline = StudyOutline {
+        title: study.title.clone(),
+        baseline: study.baseline.clone(),
+        variants: study.variants.iter().map(|v| v.name.clone()).collect(),
+        trials: study.trial_names(),
+    };
+    let records = records(&args.folder.join("trials"))?;
+    let report = StudyReport::of(crate::commands::VERSION, &outline, &records);
+    let body = match format {
+        Format::Json => ::report::json::render(&report)
+            .map_err(|error| Failure::error(format!("JSON: {error}")))?,
+        Format::Md => forms::markdown(&report),
+        Format::Csv => forms::csv(&report),
+        _ => report.render_text(&crate::output::text_options(global)),
+    };
+    crate::output::write(&body, global)?;
+    Ok(Exit::Clean)
+}
+
+/// Every record in `trials`: `NAME/trial.json` or `NAME.json`, by name.
+fn records(folder: &Path) -> Result<Vec<StudyTrial>, Failure> {
+    let fail = |error: std::io::Error| {
+        Failure::cannot_read(
+            folder,
+            &error,
+            "expected the folder of trials that `snellen study run --to` fills",
+        )
+    };
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        if path.is_dir() {
+            let record = path.join("trial.json");
+            files.extend(record.exists().then_some(record));
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut records: Vec<StudyTrial> = Vec::new();
+    for path in files {
+        let record = state::read_record(&path)?;
+        if let Some(earlier) = records.iter().find(|r| r.trial == record.trial) {
+            return Err(Failure::error(format!(
+                "{}: a second record of trial {}; keep one of them",
+                path.display(),
+                earlier.trial
+            )));
+        }
+        records.push(record);
+    }
+    Ok(records)
+}
