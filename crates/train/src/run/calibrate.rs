@@ -39,6 +39,7 @@ impl RunPlan {
             params: layout.initial(
                 &self.network.shape,
                 &self.network.position,
+                self.config.model.init.unwrap_or_default(),
                 self.config.seed,
             ),
             gradient: vec![0.0; layout.len()],
