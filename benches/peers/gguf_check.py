@@ -110,29 +110,40 @@ def decoder(path, ids, gelu):
     return logits[numpy.arange(n - 1), ids[1:]]
 
 
-def llama(path, ids, vocab):
-    """The same from llama.cpp, a request for each prefix."""
+def server(path, length):
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = 2 * len(ids)
+    params.n_ctx = 2 * length
     params.n_parallel = 1
     params.warmup = False
     params.verbosity = -1
     params.cache_type_k = xllamacpp.ggml_type.GGML_TYPE_F32
     params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    server = xllamacpp.Server(params)
-    found = []
-    for n in range(1, len(ids)):
-        answer = server.handle_completions(
-            {"prompt": ids[:n], "n_predict": 1, "n_probs": vocab, "temperature": 1.0, "cache_prompt": True, "seed": 1}
-        )
-        answer = json.loads(answer) if isinstance(answer, str) else answer
-        choices = answer.get("choices", [answer])[0]
-        rows = choices.get("completion_probabilities") or choices["logprobs"]["content"]
-        table = {entry["id"]: entry["logprob"] for entry in rows[0]["top_logprobs"]}
-        found.append(table[ids[n]])
-    return numpy.array(found)
+    return xllamacpp.Server(params)
+
+
+def ask(llama, prompt, tokens):
+    """Tokens of the prompt, and the log-probability of every token behind it. No prompt may be as long as the trained context.
+
+    What llama.cpp says is forced to be a letter: a token that is no whole character comes without probabilities. Those it gives are
+    taken before the bias.
+    """
+    answer = llama.handle_completions(
+        {
+            "prompt": prompt,
+            "n_predict": 1,
+            "n_probs": len(tokens),
+            "temperature": 0,
+            "logit_bias": [[tokens.index("a"), 1000.0]],
+            "cache_prompt": True,
+        }
+    )
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    if "error" in answer:
+        sys.exit(f"llama.cpp: {answer['error']['message']}")
+    rows = answer["choices"][0]["logprobs"]["content"]
+    return answer["usage"]["prompt_tokens"], {entry["id"]: entry["logprob"] for entry in rows[0]["top_logprobs"]}
 
 
 def main():
@@ -154,8 +165,15 @@ def main():
             run(args.snellen, "eval", folder / "spec" / "model.toml", "--tokens", folder / "ids.txt", "--length", len(ids), "--stride", len(ids), "--json", "--quiet")
         )
         own = -report["perplexity"]["nats_per_token"]
-        vocab = len(gguf.GGUFReader(path).fields["tokenizer.ggml.tokens"].data)
-        theirs = llama(path, ids, vocab)
+        tokens = gguf.GGUFReader(path).fields["tokenizer.ggml.tokens"].contents()
+        llama = server(path, len(ids))
+        theirs = numpy.array([ask(llama, ids[:n], tokens)[1][ids[n]] for n in range(1, len(ids))])
+        # The tokenizer in the file: a text as such, and as our ids.
+        text = pathlib.Path(args.text).read_text()[: args.length // 2].strip()
+        (folder / "part.txt").write_text(text)
+        part = token_ids(args.snellen, folder / "spec" / "tokenizer.json", folder / "part.txt", folder / "part")[:-1]
+        n_tokens, by_text = ask(llama, text, tokens)
+        by_ids = ask(llama, part, tokens)[1]
         exact = decoder(path, ids, gelu_erf)
         tanh = decoder(path, ids, gelu_tanh)
         table = decoder(path, ids, gelu_table)
@@ -165,6 +183,10 @@ def main():
         worst = numpy.abs(values - theirs).max()
         print(f"  {name:20}  {values.mean():.6f}   largest difference of a token from llama.cpp {worst:.6f}")
     failures = []
+    apart = max(abs(by_text[i] - by_ids[i]) for i in by_ids)
+    print(f"  {len(part)} tokens of a text, {n_tokens} by llama.cpp's reading of the tokenizer; behind them {apart:.6f} apart")
+    if n_tokens != len(part) or apart > TOLERANCE_TOKEN[args.dtype]:
+        failures.append("llama.cpp reads the tokenizer otherwise")
     if abs(own - exact.mean()) > TOLERANCE_OWN:
         failures.append("snellen eval and f64 differ")
     if (args.dtype == "f32" and abs(theirs.mean() - table.mean()) > TOLERANCE_MEAN) or numpy.abs(theirs - table).max() > TOLERANCE_TOKEN[args.dtype]:
