@@ -24,7 +24,9 @@ export function makePages(binary, root, folder) {
   mkdirSync(folder, { recursive: true });
   const model = join(folder, "embedded");
   mkdirSync(model, { recursive: true });
-  for (const name of ["config.json", "model.safetensors"]) copyFileSync(join(root, "crates/cli/src/embedded", name), join(model, name));
+  for (const name of ["config.json", "model.safetensors"]) copyFileSync(join(root, "crates/cli/tests/tiny", name), join(model, name));
+  const text = join(root, "crates/cli/tests/tiny/text.txt");
+  const tiny = ["measure", model, "--bytes", "--text", text, "--plan", PLANS];
   const pages = {};
   const save = (name, document) => {
     const json = join(folder, `${name}.json`);
@@ -43,11 +45,11 @@ export function makePages(binary, root, folder) {
   };
   const horizon = run("horizon", "horizon", "--like", "bloom-560m", "--plan", PLANS);
   const clamped = save("clamped", snellen(binary, ["horizon", "--like", "bloom-560m", "--plan", PLANS, "--remedy", "clamp=-20", "--format", "json"]));
-  const measured = run("measure", "measure", "--plan", PLANS);
+  const measured = run("measure", ...tiny);
   const audited = run("audit", "audit", model, "--length", "2371", "--plan", PLANS);
   run("inspect", "inspect", model);
   render("compare", horizon, clamped);
-  const shorter = save("shorter", snellen(binary, ["measure", "--plan", PLANS, "--length", "1024", "--format", "json", "--quiet"]));
+  const shorter = save("shorter", snellen(binary, [...tiny, "--length", "1024", "--format", "json", "--quiet"]));
   render("compare-measure", measured, shorter);
   render("together", measured, audited);
   render("large", save("large", JSON.stringify(enlarged(pages.measure.document, 70, 112))));

@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use support::{embedded_folder, run};
+use support::{run, tiny_folder};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -124,8 +124,8 @@ fn the_catalogue_is_made_from_the_checks() {
 /// Every `$ snellen ...` line of a console block, in order within its page, in a folder with a model and a text.
 #[test]
 fn commands_of_the_documentation_run() {
-    let model = embedded_folder();
-    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded/text.txt");
+    let model = tiny_folder();
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny/text.txt");
     let mut count = 0;
     // training takes minutes and a corpus: tests/train.rs runs its commands on small ones
     let short = |page: &PathBuf| !page.ends_with("TRAINING.md");

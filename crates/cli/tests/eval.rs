@@ -1,18 +1,18 @@
-//! `snellen eval` from the outside, on the embedded model, one id a byte.
+//! `snellen eval` from the outside, on a tiny random model, one id a byte.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{Run, embedded_folder, snellen};
+use support::{Run, snellen, tiny_folder};
 
-/// The embedded model with files beside it.
+/// The tests' model with files beside it.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> Self {
-        Self(embedded_folder())
+        Self(tiny_folder())
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -44,10 +44,7 @@ impl Folder {
 }
 
 fn text(n: usize) -> String {
-    include_str!("../src/embedded/text.txt")
-        .chars()
-        .take(n)
-        .collect()
+    include_str!("tiny/text.txt").chars().take(n).collect()
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use support::{embedded_folder, snellen};
+use support::{snellen, tiny_folder};
 
 /// A safetensors file from its header, as text or JSON, and its data.
 fn file(header: &[u8], data: &[u8]) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn hostile_headers_are_refused_by_name() {
         (of_tensors(&[("a", "Q7", 0, 8)], 8), &["\"a\"", "Q7"]),
         (file(twice, &[0; 16]), &["\"a\"", "twice"]),
     ];
-    let model = embedded_folder();
+    let model = tiny_folder();
     let weights = model.path().join("model.safetensors");
     for (bytes, parts) in rows {
         std::fs::write(&weights, bytes).unwrap();
@@ -78,7 +78,7 @@ fn hostile_headers_are_refused_by_name() {
 /// missing, or named outside the folder, is named; a pickle is never opened, and the configuration alone still gives horizons.
 #[test]
 fn shards_and_pickles() {
-    let model = embedded_folder();
+    let model = tiny_folder();
     let path = model.path().to_str().unwrap();
     std::fs::remove_file(model.path().join("model.safetensors")).unwrap();
     for shard in [
@@ -105,7 +105,7 @@ fn shards_and_pickles() {
     assert_eq!(snellen(["horizon", path]).code, 0);
 }
 
-/// The embedded weights, which are BF16, with other names or widened to F32.
+/// The tiny model's weights, which are BF16, with other names or widened to F32.
 fn rewritten(folder: &Path, prefix: &str, widen: bool) {
     let path = folder.join("model.safetensors");
     let bytes = std::fs::read(&path).unwrap();
@@ -153,9 +153,9 @@ fn storage_format_and_prefix_change_no_number() {
             (report["heads"].clone(), report["loss"].clone())
         })
     };
-    let stored = report(&embedded_folder());
+    let stored = report(&tiny_folder());
     for (prefix, widen) in [("transformer.", false), ("", true), ("transformer.", true)] {
-        let folder = embedded_folder();
+        let folder = tiny_folder();
         rewritten(folder.path(), prefix, widen);
         assert_eq!(
             report(&folder),

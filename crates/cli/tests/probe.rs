@@ -1,11 +1,11 @@
-//! `snellen probe` from the outside, on the embedded model, one id a byte.
+//! `snellen probe` from the outside, on a tiny random model, one id a byte.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{Run, embedded_folder, snellen};
+use support::{Run, snellen, tiny_folder};
 
 /// A small grid: four cells of two samples.
 const GRID: &str = "--lengths 320,300 --depths 2 --samples 2 --seed 5";
@@ -29,7 +29,7 @@ fn results(folder: &Path, name: &str) -> (PathBuf, String) {
 
 #[test]
 fn every_prompt_fits_and_says_where_its_fact_is() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let report = json(folder.path(), GRID);
     let cells = report["cells"].as_array().unwrap();
     let grid: Vec<_> = cells
@@ -70,7 +70,7 @@ fn every_prompt_fits_and_says_where_its_fact_is() {
 
 #[test]
 fn an_interrupted_run_continues_to_the_same_bytes() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let (whole, args) = results(folder.path(), "whole.jsonl");
     let report = probe(folder.path(), &format!("{args} --json")).stdout;
     let whole = std::fs::read(whole).unwrap();
@@ -106,7 +106,7 @@ fn an_interrupted_run_continues_to_the_same_bytes() {
 
 #[test]
 fn results_of_other_settings_are_refused_and_kept() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let (path, args) = results(folder.path(), "results.jsonl");
     assert_eq!(probe(folder.path(), &args).code, 0);
     let before = std::fs::read(&path).unwrap();
@@ -145,7 +145,7 @@ fn results_of_other_settings_are_refused_and_kept() {
 
 #[test]
 fn a_cell_does_not_depend_on_the_rest_of_the_grid_or_on_threads() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let grid = json(folder.path(), GRID);
     let alone = json(
         folder.path(),
@@ -157,7 +157,7 @@ fn a_cell_does_not_depend_on_the_rest_of_the_grid_or_on_threads() {
 
 #[test]
 fn counterfactuals_change_the_bias_and_nothing_else() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let report = json(
         folder.path(),
         "--lengths 300 --depths 1 --samples 2 --what-if slopes/1,slopes/4,clamp=-1",
@@ -178,7 +178,7 @@ fn counterfactuals_change_the_bias_and_nothing_else() {
 
 #[test]
 fn what_cannot_be_probed_is_one_line() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     for (args, expect) in [
         ("--lengths 64", "too short"),
         ("--lengths 0", "at least 1"),
@@ -199,9 +199,9 @@ fn what_cannot_be_probed_is_one_line() {
 
 #[test]
 fn a_needle_is_hidden_in_the_prose_of_a_text() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let text = folder.path().join("prose.txt");
-    std::fs::write(&text, include_str!("../src/embedded/text.txt")).unwrap();
+    std::fs::write(&text, include_str!("tiny/text.txt")).unwrap();
     let grid = "--task needle --lengths 400 --depths 3 --samples 1";
     let report = json(folder.path(), &format!("{grid} --text {}", text.display()));
     assert_eq!(report["settings"]["task"], "needle");
@@ -231,7 +231,7 @@ fn a_needle_is_hidden_in_the_prose_of_a_text() {
 
 #[test]
 fn lists_of_names_and_numbers_are_made_up_by_the_seed() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let grid = "--task key-value --lengths 300,400 --depths 2 --samples 2";
     let report = json(folder.path(), &format!("{grid} --seed 5"));
     let cells = report["cells"].as_array().unwrap();

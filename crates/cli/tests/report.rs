@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{run, snellen};
+use support::{measure_tiny, run, snellen};
 
 fn saved(folder: &std::path::Path, name: &str, line: &str) -> String {
     let file = folder.join(name).to_str().unwrap().to_owned();
@@ -33,7 +33,8 @@ fn a_saved_result_renders_as_the_run_itself() {
 #[test]
 fn the_exit_code_is_that_of_the_findings_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
-    let file = saved(folder.path(), "measure.json", "measure --plan ieee");
+    let line = format!("{} --plan ieee", measure_tiny());
+    let file = saved(folder.path(), "measure.json", &line);
     let out = folder.path().join("out").to_str().unwrap().to_owned();
     for format in ["text", "json", "html", "md", "sarif", "junit", "csv", "npz"] {
         for (rule, code) in [("warning", 1), ("SN001:2", 0), ("error", 0)] {
@@ -64,12 +65,9 @@ fn the_exit_code_is_that_of_the_findings_in_every_format() {
 #[test]
 fn only_new_findings_fail_a_comparison() {
     let folder = tempfile::tempdir().unwrap();
-    let short = saved(
-        folder.path(),
-        "short.json",
-        "measure --length 64 --plan ieee",
-    );
-    let long = saved(folder.path(), "long.json", "measure --plan ieee");
+    let line = format!("{} --plan ieee", measure_tiny());
+    let short = saved(folder.path(), "short.json", &format!("{line} --length 64"));
+    let long = saved(folder.path(), "long.json", &line);
     assert_eq!(
         snellen(["report", &long, &long, "--fail-on", "note"]).code,
         0

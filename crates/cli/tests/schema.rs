@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::path::Path;
-use support::{embedded_folder, snellen};
+use support::{snellen, tiny_folder};
 
 /// The schema of a verb. Here, unlike for readers of later versions, a field that it does not name is an error.
 struct Validator {
@@ -147,7 +147,7 @@ fn output(args: &[&str]) -> Value {
 
 #[test]
 fn real_outputs_are_valid() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let path = folder.path().to_str().unwrap();
     for args in [
         vec![

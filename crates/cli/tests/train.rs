@@ -1,12 +1,14 @@
 //! Training end to end, through the binary: text to tokens to a run, interrupted and continued, and what comes out of it.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use assert_cmd::cargo::cargo_bin;
 
-fn snellen(args: &[&str]) -> Output {
+fn snellen<S: AsRef<OsStr>>(args: &[S]) -> Output {
     std::process::Command::new(cargo_bin("snellen"))
         .args(args)
         .output()
@@ -14,7 +16,7 @@ fn snellen(args: &[&str]) -> Output {
 }
 
 #[track_caller]
-fn ok(args: &[&str]) -> String {
+fn ok<S: AsRef<OsStr> + Debug>(args: &[S]) -> String {
     let output = snellen(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{args:?}: {stderr}");
@@ -23,7 +25,7 @@ fn ok(args: &[&str]) -> String {
 
 /// Exit 2, one line on stderr that holds every one of `wanted`.
 #[track_caller]
-fn refused(args: &[&str], wanted: &[&str]) -> String {
+fn refused<S: AsRef<OsStr> + Debug>(args: &[S], wanted: &[&str]) -> String {
     let output = snellen(args);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
@@ -55,6 +57,10 @@ fn corpus(folder: &Path) -> PathBuf {
     path
 }
 
+fn list(args: &[&str]) -> Vec<String> {
+    args.iter().map(|arg| (*arg).to_owned()).collect()
+}
+
 struct Set {
     folder: tempfile::TempDir,
 }
@@ -64,31 +70,49 @@ impl Set {
         let folder = tempfile::tempdir().unwrap();
         let set = Self { folder };
         let text = corpus(set.folder.path());
-        ok(&[
-            "tokens",
-            "train",
-            text.to_str().unwrap(),
-            "--vocab",
-            "300",
-            "--to",
-            &set.at("tokenizer.json"),
-        ]);
-        ok(&[
-            "tokens",
-            "encode",
-            text.to_str().unwrap(),
-            "--tokenizer",
-            &set.at("tokenizer.json"),
-            "--to",
-            &set.at(""),
-            "--held-permille",
-            "150",
-        ]);
+        let text = text.to_str().unwrap();
+        ok(&set.tokenizing(text, "tokenizer.json"));
+        ok(&set.encoding(text, "", "150"));
         set
     }
 
     fn at(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
+    }
+
+    /// Arguments that make a tokenizer of `text`.
+    fn tokenizing(&self, text: &str, to: &str) -> Vec<String> {
+        let to = self.at(to);
+        list(&["tokens", "train", text, "--vocab", "300", "--to", &to])
+    }
+
+    /// Arguments that encode `text` into a folder, holding out so many documents of a thousand.
+    fn encoding(&self, text: &str, to: &str, held: &str) -> Vec<String> {
+        let (tokenizer, to) = (self.at("tokenizer.json"), self.at(to));
+        let mut args = list(&["tokens", "encode", text, "--tokenizer", &tokenizer]);
+        args.extend(list(&["--to", &to, "--held-permille", held]));
+        args
+    }
+
+    /// Arguments that train `file` into a folder, and more flags.
+    fn training(&self, file: &str, to: &str, flags: &str) -> Vec<String> {
+        let mut args = list(&["train", file, "--to", &self.at(to)]);
+        args.extend(flags.split_whitespace().map(str::to_owned));
+        args
+    }
+
+    /// Arguments that export a run as `layout` into a folder, and more flags.
+    fn exporting(&self, run: &str, layout: &str, to: &str, flags: &str) -> Vec<String> {
+        let mut args = list(&[
+            "export",
+            &self.at(run),
+            "--as",
+            layout,
+            "--to",
+            &self.at(to),
+        ]);
+        args.extend(flags.split_whitespace().map(str::to_owned));
+        args
     }
 
     /// A run file of a tiny model.
@@ -132,19 +156,26 @@ fn results(set: &Set, run: &str) -> Vec<Vec<u8>> {
 fn a_run_continued_is_a_run_never_interrupted() {
     let set = Set::new();
     let file = set.run_file("run.toml", "");
-    ok(&["train", &file, "--to", &set.at("whole")]);
+    ok(&set.training(&file, "whole", ""));
     let whole = results(&set, "whole");
 
     // Stopped at 20, which is also the border of two stages.
-    ok(&["train", &file, "--to", &set.at("two"), "--until", "20"]);
+    ok(&set.training(&file, "two", "--until 20 --tensorboard"));
     let said = ok(&["train", "--resume", &set.at("two")]);
     assert!(said.contains("resuming after step 20"), "{said}");
     assert!(results(&set, "two") == whole, "20 + 20 steps");
+    // The curves kept while training, brought up to date after the resumption, are those made from the whole run.
+    ok(&["train", "--resume", &set.at("two"), "--tensorboard"]);
+    ok(&set.exporting("whole", "tensorboard", "curves", ""));
+    let events = "events.out.tfevents.0000000000.snellen";
+    assert!(
+        set.read(&format!("two/tensorboard/{events}")) == set.read(&format!("curves/{events}"))
+    );
 
     // One, two and eight threads.
-    ok(&["train", &file, "--to", &set.at("one"), "--threads", "1"]);
+    ok(&set.training(&file, "one", "--threads 1"));
     assert!(results(&set, "one") == whole, "one thread");
-    ok(&["train", &file, "--to", &set.at("eight"), "--threads", "8"]);
+    ok(&set.training(&file, "eight", "--threads 8"));
     assert!(results(&set, "eight") == whole, "eight threads");
 
     // Killed without warning, several times, at whatever it was doing.
@@ -180,8 +211,8 @@ fn a_run_continued_is_a_run_never_interrupted() {
 fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
     let set = Set::new();
     let file = set.run_file("run.toml", "");
-    ok(&["train", &file, "--to", &set.at("whole")]);
-    ok(&["train", &file, "--to", &set.at("cut"), "--until", "24"]);
+    ok(&set.training(&file, "whole", ""));
+    ok(&set.training(&file, "cut", "--until 24"));
     let newest = set.at("cut/checkpoints/step-00000024/first.safetensors");
     let bytes = std::fs::read(&newest).unwrap();
     std::fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
@@ -191,7 +222,7 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
     assert!(results(&set, "cut") == results(&set, "whole"));
 
     // All of them damaged: an error, never a silent restart.
-    ok(&["train", &file, "--to", &set.at("bad"), "--until", "16"]);
+    ok(&set.training(&file, "bad", "--until 16"));
     for entry in std::fs::read_dir(set.at("bad/checkpoints")).unwrap() {
         std::fs::write(entry.unwrap().path().join("model.safetensors"), b"x").unwrap();
     }
@@ -205,7 +236,7 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
 fn what_is_trained_can_be_measured() {
     let set = Set::new();
     let file = set.run_file("run.toml", "");
-    ok(&["train", &file, "--to", &set.at("run")]);
+    ok(&set.training(&file, "run", ""));
     let metrics = String::from_utf8(set.read("run/metrics.jsonl")).unwrap();
     let lines: Vec<serde_json::Value> = metrics
         .lines()
@@ -258,7 +289,7 @@ fn what_is_trained_can_be_measured() {
 fn exports_are_the_model_or_a_refusal() {
     let set = Set::new();
     let file = set.run_file("run.toml", "");
-    ok(&["train", &file, "--to", &set.at("run"), "--until", "16"]);
+    ok(&set.training(&file, "run", "--until 16"));
     let loss = |path: &str| -> f64 {
         let text = set.at("corpus.txt");
         let report = ok(&[
@@ -275,71 +306,31 @@ fn exports_are_the_model_or_a_refusal() {
         let report: serde_json::Value = serde_json::from_str(&report).unwrap();
         report["loss"]["nats_per_token"].as_f64().unwrap()
     };
-    let run = set.at("run");
-    ok(&["export", &run, "--as", "spec", "--to", &set.at("spec")]);
-    ok(&["export", &run, "--as", "mpt", "--to", &set.at("mpt")]);
+    ok(&set.exporting("run", "spec", "spec", ""));
+    ok(&set.exporting("run", "mpt", "mpt", ""));
     let own = loss(&set.at("spec/model.toml"));
     let mpt = loss(&set.at("mpt"));
     // The same weights through the same forward pass; only the order of the bias's rounding differs.
     assert!((own - mpt).abs() < 1e-5, "{own} {mpt}");
-    ok(&[
-        "export",
-        &run,
-        "--as",
-        "mpt",
-        "--to",
-        &set.at("half"),
-        "--dtype",
-        "bf16",
-    ]);
+    ok(&set.exporting("run", "mpt", "half", "--dtype bf16"));
     // Rounding weights to 8 bits of significand.
     assert!((loss(&set.at("half")) - own).abs() < 0.02 * own);
 
-    refused(
-        &["export", &run, "--as", "mpt", "--to", &set.at("mpt")],
-        &["is not empty"],
-    );
-    refused(
-        &[
-            "export",
-            &set.at("none"),
-            "--as",
-            "mpt",
-            "--to",
-            &set.at("y"),
-        ],
-        &["holds no run"],
-    );
-    ok(&[
-        "train",
-        &file,
-        "--to",
-        &set.at("log"),
-        "--until",
-        "1",
-        "--remedy",
-        "log",
-    ]);
-    refused(
-        &[
-            "export",
-            &set.at("log"),
-            "--as",
-            "mpt",
-            "--to",
-            &set.at("y"),
-        ],
-        &["cannot express the bias function log"],
-    );
+    // GGUF: one file, whole; tests/gguf.rs of the train crate reads it.
+    ok(&set.exporting("run", "gguf", "gguf", "--dtype f16"));
+    let names: Vec<_> = std::fs::read_dir(set.at("gguf")).unwrap().collect();
+    assert!(names.len() == 1 && set.read("gguf/model.gguf").starts_with(b"GGUF"));
+    refused(&set.exporting("run", "mpt", "mpt", ""), &["is not empty"]);
+    refused(&set.exporting("none", "mpt", "y", ""), &["holds no run"]);
+    ok(&set.training(&file, "log", "--until 1 --remedy log"));
+    for layout in ["mpt", "gguf"] {
+        refused(
+            &set.exporting("log", layout, "y", ""),
+            &["cannot express the bias function log"],
+        );
+    }
     assert!(!Path::new(&set.at("y")).exists(), "nothing is left");
-    ok(&[
-        "export",
-        &set.at("log"),
-        "--as",
-        "spec",
-        "--to",
-        &set.at("z"),
-    ]);
+    ok(&set.exporting("log", "spec", "z", ""));
 }
 
 #[test]
@@ -348,7 +339,7 @@ fn impossible_runs_are_refused_in_one_line() {
     let file = set.run_file("run.toml", "");
     // Divergence: exit 2, the reason, the checkpoint that is kept, and no final model.
     let said = refused(
-        &["train", &file, "--to", &set.at("wild"), "--lr", "1e30"],
+        &set.training(&file, "wild", "--lr 1e30"),
         &["step", "schedule.lr"],
     );
     assert!(!Path::new(&set.at("wild/final")).exists(), "{said}");
@@ -361,33 +352,30 @@ fn impossible_runs_are_refused_in_one_line() {
     }
 
     refused(
-        &["train", &file, "--to", &set.at("x"), "--stages", "64"],
+        &set.training(&file, "x", "--stages 64"),
         &["schedule.stages"],
     );
     refused(
-        &["train", &file, "--to", &set.at("x"), "--stages", "100000:1"],
+        &set.training(&file, "x", "--stages 100000:1"),
         &["tokens-per-step"],
     );
     refused(
-        &["train", &file, "--to", &set.at("x"), "--remedy", "clamp=3"],
+        &set.training(&file, "x", "--remedy clamp=3"),
         &["position.remedy", "below 0"],
     );
-    refused(
-        &["train", &file, "--to", &set.at("wild")],
-        &["is not empty"],
-    );
+    refused(&set.training(&file, "wild", ""), &["is not empty"]);
     refused(
         &["train", "--resume", &set.at("nothing")],
         &["run.toml is missing"],
     );
     refused(
-        &["train", &set.at("none.toml"), "--to", &set.at("x")],
+        &set.training(&set.at("none.toml"), "x", ""),
         &["none.toml", "does not exist"],
     );
     assert!(!Path::new(&set.at("x")).exists(), "nothing was written");
 
     // Another corpus under the same name is noticed.
-    ok(&["train", &file, "--to", &set.at("moved"), "--until", "8"]);
+    ok(&set.training(&file, "moved", "--until 8"));
     let tokens = set.read("train.tok");
     std::fs::write(set.at("train.tok"), &tokens[..tokens.len() - 1]).unwrap();
     refused(
@@ -395,17 +383,7 @@ fn impossible_runs_are_refused_in_one_line() {
         &["train.tok", "cut short"],
     );
     let text = set.at("corpus.txt");
-    ok(&[
-        "tokens",
-        "encode",
-        &text,
-        "--tokenizer",
-        &set.at("tokenizer.json"),
-        "--to",
-        &set.at(""),
-        "--held-permille",
-        "300",
-    ]);
+    ok(&set.encoding(&text, "", "300"));
     refused(
         &["train", "--resume", &set.at("moved")],
         &["is not the file the run began with"],
@@ -418,41 +396,17 @@ fn the_edges_of_a_corpus() {
     let file = set.run_file("run.toml", "");
     std::fs::write(set.at("empty.txt"), "\n").unwrap();
     refused(
-        &[
-            "tokens",
-            "encode",
-            &set.at("empty.txt"),
-            "--tokenizer",
-            &set.at("tokenizer.json"),
-            "--to",
-            &set.at("e"),
-        ],
+        &set.encoding(&set.at("empty.txt"), "e", "50"),
         &["holds no text"],
     );
     assert!(!Path::new(&set.at("e")).exists());
     std::fs::write(set.at("bytes.txt"), [b'a', 0xfe]).unwrap();
     refused(
-        &[
-            "tokens",
-            "train",
-            &set.at("bytes.txt"),
-            "--vocab",
-            "300",
-            "--to",
-            &set.at("t"),
-        ],
+        &set.tokenizing(&set.at("bytes.txt"), "t"),
         &["bytes.txt", "not UTF-8"],
     );
     refused(
-        &[
-            "tokens",
-            "train",
-            &set.at("missing"),
-            "--vocab",
-            "300",
-            "--to",
-            &set.at("t"),
-        ],
+        &set.tokenizing(&set.at("missing"), "t"),
         &["missing", "does not exist"],
     );
     // A tokenizer is not written over the text it is made from, nor is text held out before trained on afterwards.
@@ -462,17 +416,7 @@ fn the_edges_of_a_corpus() {
         &["corpus.txt", "is a file of the corpus"],
     );
     refused(
-        &[
-            "tokens",
-            "encode",
-            &text,
-            "--tokenizer",
-            &set.at("tokenizer.json"),
-            "--to",
-            &set.at(""),
-            "--held-permille",
-            "0",
-        ],
+        &set.encoding(&text, "", "0"),
         &["held.tok", "remove it first"],
     );
     // Sizes beyond any machine are refused before anything is made.
@@ -484,54 +428,26 @@ fn the_edges_of_a_corpus() {
     ] {
         let changed = std::fs::read_to_string(&file).unwrap().replace(from, to);
         std::fs::write(set.at("huge.toml"), changed).unwrap();
-        refused(
-            &["train", &set.at("huge.toml"), "--to", &set.at("x")],
-            &[wanted],
-        );
+        refused(&set.training(&set.at("huge.toml"), "x", ""), &[wanted]);
     }
     refused(
-        &[
-            "train",
-            &file,
-            "--to",
-            &set.at("x"),
-            "--dry-run",
-            "--max-memory",
-            "1KiB",
-        ],
+        &set.training(&file, "x", "--dry-run --max-memory 1KiB"),
         &["--max-memory"],
     );
     assert!(!Path::new(&set.at("x")).exists(), "nothing was made");
     // What a specification cannot express leaves its parameters and says so.
     let rope = std::fs::read_to_string(&file).unwrap() + "[position]\nkind = \"rope\"\n";
     std::fs::write(set.at("rope.toml"), rope).unwrap();
-    let said = ok(&[
-        "train",
-        &set.at("rope.toml"),
-        "--to",
-        &set.at("rope"),
-        "--stages",
-        "16:2",
-    ]);
+    let said = ok(&set.training(&set.at("rope.toml"), "rope", "--stages 16:2"));
     assert!(said.contains("no model.toml"), "{said}");
     assert!(Path::new(&set.at("rope/final/model.safetensors")).exists());
 
     // A run needs a token beyond the last input.
     std::fs::write(set.at("short.txt"), "the cat").unwrap();
-    ok(&[
-        "tokens",
-        "encode",
-        &set.at("short.txt"),
-        "--tokenizer",
-        &set.at("tokenizer.json"),
-        "--to",
-        &set.at("s"),
-        "--held-permille",
-        "0",
-    ]);
+    ok(&set.encoding(&set.at("short.txt"), "s", "0"));
     std::fs::copy(set.at("s/train.tok"), set.at("train.tok")).unwrap();
     refused(
-        &["train", &file, "--to", &set.at("x")],
+        &set.training(&file, "x", ""),
         &["train.tok", "holds", "needs 17"],
     );
 }
@@ -571,15 +487,8 @@ fn accumulation_is_normalised_by_the_tokens_of_the_step() {
         )
     };
     for stages in ["16:1", "32:1"] {
-        ok(&["train", &one, "--to", &set.at("a"), "--stages", stages]);
-        ok(&[
-            "train",
-            &set.at("four.toml"),
-            "--to",
-            &set.at("b"),
-            "--stages",
-            stages,
-        ]);
+        ok(&set.training(&one, "a", &format!("--stages {stages}")));
+        ok(&set.training(&set.at("four.toml"), "b", &format!("--stages {stages}")));
         let ((loss_a, norm_a), (loss_b, norm_b)) = (first("a"), first("b"));
         assert!((loss_a - loss_b).abs() < 1e-6 * loss_a, "{loss_a} {loss_b}");
         assert!((norm_a - norm_b).abs() < 1e-6 * norm_a, "{norm_a} {norm_b}");

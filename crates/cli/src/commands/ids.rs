@@ -1,6 +1,5 @@
 //! Text to token ids, by the model's tokenizer, another one, or bytes.
 
-use crate::embedded;
 use crate::failure::Failure;
 use ::audit::eval::TextCodec;
 use checkpoint::Checkpoint;
@@ -64,7 +63,7 @@ impl Codec {
 impl TextCodec for Codec {
     fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         let ids = match &self.tokenizer {
-            None => embedded::byte_ids(text.as_bytes()),
+            None => byte_ids(text.as_bytes()),
             Some(tokenizer) => tokenizer.encode(text).map_err(|error| error.to_string())?,
         };
         check_ids(&ids, self.vocab_size).map_err(|error| error.to_string())?;
@@ -84,6 +83,11 @@ impl TextCodec for Codec {
             Some(tokenizer) => tokenizer.decode(ids).map_err(|error| error.to_string()),
         }
     }
+}
+
+/// Token ids of a text, one a byte.
+pub(super) fn byte_ids(text: &[u8]) -> Vec<u32> {
+    text.iter().copied().map(u32::from).collect()
 }
 
 /// A text file in UTF-8, for the flag `flag`.

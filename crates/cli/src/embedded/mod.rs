@@ -1,19 +1,28 @@
-//! What `snellen measure` runs on when no path is given: a tiny model with random weights and a short text of our own.
-//!
-//! The model has BLOOM's layout, 2 layers of 8 heads, and one token a byte; `examples/embedded` made it and can make it again
-//! bit for bit. It shows what the chart looks like, not how a trained model behaves.
+//! What `snellen measure` runs on when no path is given: the trained model of `runs/nano` and a short text of our own, in the manner of
+//! the documentation the model was trained on.
 
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 
-/// Name of the model and of the text in reports.
+/// Name of the text in reports.
 pub(crate) const NAME: &str = "embedded";
 /// The text.
 pub(crate) const TEXT: &str = include_str!("text.txt");
-/// `config.json`.
-const CONFIG: &str = include_str!("config.json");
-/// `model.safetensors`.
-const WEIGHTS: &[u8] = include_bytes!("model.safetensors");
+
+/// File of the specification, which names the others.
+const SPEC: &str = "model.toml";
+/// The model's files.
+const FILES: [(&str, &[u8]); 3] = [
+    (SPEC, include_bytes!("../../../../runs/nano/model.toml")),
+    (
+        "model.safetensors",
+        include_bytes!("../../../../runs/nano/model.safetensors"),
+    ),
+    (
+        "tokenizer.json",
+        include_bytes!("../../../../runs/nano/tokenizer.json"),
+    ),
+];
 
 /// The model as files, so that it is read by the same code as any other; they vanish with this value.
 #[derive(Debug)]
@@ -27,10 +36,10 @@ impl Unpacked {
     pub(crate) fn new() -> Result<Self, Failure> {
         let write = || {
             let folder = tempfile::Builder::new().prefix("snellen-").tempdir()?;
-            let path = folder.path().join(NAME);
-            std::fs::create_dir(&path)?;
-            std::fs::write(path.join("config.json"), CONFIG)?;
-            std::fs::write(path.join("model.safetensors"), WEIGHTS)?;
+            for (name, bytes) in FILES {
+                std::fs::write(folder.path().join(name), bytes)?;
+            }
+            let path = folder.path().join(SPEC);
             Ok(Self {
                 _folder: folder,
                 path,
@@ -41,13 +50,8 @@ impl Unpacked {
         })
     }
 
-    /// The model folder.
+    /// The model's specification file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Token ids of a text, one a byte.
-pub(crate) fn byte_ids(text: &[u8]) -> Vec<u32> {
-    text.iter().copied().map(u32::from).collect()
 }

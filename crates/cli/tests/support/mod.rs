@@ -61,14 +61,21 @@ pub(crate) fn config_folder(config: &str) -> tempfile::TempDir {
     folder
 }
 
-/// The embedded model as a folder: the tests' own checkpoint with weights.
-pub(crate) fn embedded_folder() -> tempfile::TempDir {
+/// The tests' own checkpoint with weights, as a folder: BLOOM's layout, 2 layers of 8 heads, one token a byte, random.
+pub(crate) fn tiny_folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny");
     for name in ["config.json", "model.safetensors"] {
         std::fs::copy(source.join(name), folder.path().join(name)).unwrap();
     }
     folder
+}
+
+/// Arguments that measure the tests' own checkpoint on its text, 2371 tokens, one a byte.
+pub(crate) fn measure_tiny() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny");
+    let folder = folder.display();
+    format!("measure {folder} --bytes --text {folder}/text.txt")
 }
 
 /// Data that is not part of the project, or `None` after saying so.

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use super::corpus::corpus_files;
 use super::documents::{Document, SEPARATOR, each_document};
+use super::pieces::{self, GROUP_BYTES, Pieces, SPLITS};
 use super::shard::{self, Description};
 use crate::error::TrainError;
 
@@ -55,7 +56,7 @@ pub fn bytes_on_disk(files: &[PathBuf]) -> Result<u64, TrainError> {
 
 /// Encodes a corpus into `train.tok` and `held.tok` in `folder` (the latter if any is held out). Every document is followed by the
 /// separator, if the tokenizer has one. `progress` is told the bytes read from disk and those there are. The files are the same for
-/// every number of threads.
+/// every number of threads. A large corpus that was interrupted goes on behind the last 64 MiB of whole files.
 ///
 /// # Errors
 /// Files that cannot be read, are cut short or damaged, text that is not UTF-8, a corpus without a single token.
@@ -64,6 +65,16 @@ pub fn encode(
     tokenizer: &Tokenizer,
     folder: &Path,
     progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Encoded, TrainError> {
+    encode_in_groups(options, tokenizer, folder, progress, GROUP_BYTES)
+}
+
+fn encode_in_groups(
+    options: &EncodeOptions,
+    tokenizer: &Tokenizer,
+    folder: &Path,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    group_bytes: u64,
 ) -> Result<Encoded, TrainError> {
     let files = corpus_files(&options.paths)?;
     let all = bytes_on_disk(&files)?;
@@ -76,15 +87,37 @@ pub fn encode(
     }
     let mut batch = Batch::new(options, tokenizer);
     let read = AtomicU64::new(0);
+    let vocab = tokenizer.vocab_size();
+    let kept = Pieces::new(folder, options, vocab, tokenizer.hash());
+    let groups = pieces::groups(&files, group_bytes)?;
+    let several = groups.len() > 1;
     let mut skipped = 0;
-    for file in &files {
-        skipped += each_document(file, &options.column, &read, &mut |document| {
-            batch.add(document)?;
-            progress(read.load(Ordering::Relaxed).min(all), all);
-            Ok(())
-        })?;
+    for group in groups {
+        let key = if several {
+            kept.key(group)?
+        } else {
+            String::new()
+        };
+        if several && let Some(n) = kept.take(&key, &mut batch.splits) {
+            skipped += n;
+            read.fetch_add(bytes_on_disk(group)?, Ordering::Relaxed);
+            continue;
+        }
+        let before = batch.lengths();
+        let mut skipped_here = 0;
+        for file in group {
+            skipped_here += each_document(file, &options.column, &read, &mut |document| {
+                batch.add(document)?;
+                progress(read.load(Ordering::Relaxed).min(all), all);
+                Ok(())
+            })?;
+        }
+        batch.encode()?;
+        if several {
+            kept.keep(&key, &batch.splits, before, skipped_here)?;
+        }
+        skipped += skipped_here;
     }
-    batch.encode()?;
     let splits = batch.splits;
     if splits.iter().all(|split| split.ids.is_empty()) {
         return Err(TrainError::config(
@@ -93,7 +126,7 @@ pub fn encode(
     }
     std::fs::create_dir_all(folder).map_err(|e| TrainError::io(folder, &e))?;
     let mut written = Vec::new();
-    for (split, name) in splits.iter().zip(["train", "held"]) {
+    for (split, name) in splits.iter().zip(SPLITS) {
         if name == "held" && options.held_permille == 0 {
             continue;
         }
@@ -101,19 +134,20 @@ pub fn encode(
             &folder.join(format!("{name}.tok")),
             &split.ids,
             &split.ends,
-            tokenizer.vocab_size(),
+            vocab,
             tokenizer.hash(),
             name,
         )?);
     }
+    kept.remove();
     Ok(Encoded { written, skipped })
 }
 
 /// Ids of a split and the index after each document's last.
 #[derive(Default)]
-struct Split {
-    ids: Vec<u32>,
-    ends: Vec<u64>,
+pub(super) struct Split {
+    pub(super) ids: Vec<u32>,
+    pub(super) ends: Vec<u64>,
 }
 
 /// Documents that wait to be encoded, and the ids of those before them.
@@ -136,6 +170,12 @@ impl<'t> Batch<'t> {
             bytes: 0,
             splits: [Split::default(), Split::default()],
         }
+    }
+
+    /// Ids and documents of each split.
+    fn lengths(&self) -> [(usize, usize); 2] {
+        let of = |split: &Split| (split.ids.len(), split.ends.len());
+        [of(&self.splits[0]), of(&self.splits[1])]
     }
 
     fn add(&mut self, document: Document) -> Result<(), TrainError> {
@@ -171,5 +211,63 @@ impl<'t> Batch<'t> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Interrupted after any number of groups, and with a piece that is damaged: the same files, and nothing encoded twice.
+    #[test]
+    fn an_interrupted_encoding_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let text = |n: usize| format!("document {n} of many<|endoftext|>another {n}, {}\n", n * n);
+        let json = super::super::bpe::train([text(1).as_str()].into_iter(), 270).unwrap();
+        std::fs::write(at("tokenizer.json"), json).unwrap();
+        let tokenizer = Tokenizer::open(&at("tokenizer.json")).unwrap();
+        std::fs::create_dir(at("texts")).unwrap();
+        let file = |n: usize| at("texts").join(format!("{n}.txt"));
+        for n in 0..6 {
+            std::fs::write(file(n), text(n)).unwrap();
+        }
+        let options = EncodeOptions {
+            paths: vec![at("texts")],
+            column: "text".into(),
+            held_permille: 400,
+        };
+        let run = |to: &str, bytes: u64, read: &mut u64| {
+            let count = AtomicU64::new(0);
+            let told = |_: u64, _: u64| {
+                count.fetch_add(1, Ordering::Relaxed);
+            };
+            let result = encode_in_groups(&options, &tokenizer, &at(to), &told, bytes);
+            *read = count.into_inner();
+            result.map(|_| SPLITS.map(|s| std::fs::read(at(to).join(format!("{s}.tok"))).unwrap()))
+        };
+        let mut documents = 0;
+        let whole = run("whole", u64::MAX, &mut documents).unwrap();
+        assert_eq!(documents, 12);
+        assert!(!at("whole/pieces").exists());
+        assert!(run("groups", 1, &mut documents).unwrap() == whole);
+        for stop in 0..6 {
+            let good = std::fs::read(file(stop)).unwrap();
+            std::fs::write(file(stop), [0xff]).unwrap();
+            run("out", 1, &mut documents).unwrap_err();
+            std::fs::write(file(stop), good).unwrap();
+            assert!(!at("out").join("train.tok").exists());
+            let mut finished = stop;
+            if stop == 3 {
+                let mut pieces = std::fs::read_dir(at("out/pieces")).unwrap();
+                let piece = pieces.next().unwrap().unwrap().path();
+                std::fs::write(piece, "cut").unwrap();
+                finished -= 1;
+            }
+            assert!(run("out", 1, &mut documents).unwrap() == whole, "{stop}");
+            assert_eq!(documents as usize, 12 - 2 * finished);
+            assert!(!at("out/pieces").exists());
+            std::fs::remove_dir_all(at("out")).unwrap();
+        }
     }
 }

@@ -5,6 +5,7 @@ pub mod bpe;
 pub mod corpus;
 pub mod documents;
 pub mod encode;
+mod pieces;
 pub mod recall;
 pub mod sampler;
 pub mod shard;

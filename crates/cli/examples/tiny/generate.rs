@@ -1,4 +1,4 @@
-//! The embedded model: BLOOM's layout, 2 layers of 8 heads of 6, one token a byte, random bf16 weights.
+//! The tests' model: BLOOM's layout, 2 layers of 8 heads of 6, one token a byte, random bf16 weights.
 //!
 //! Query and key projections are scaled per head so that scores spread by 1 to 6 nats, as they do in trained models; with
 //! the usual initialisation every head would attend uniformly and its content would show nowhere.
