@@ -13,7 +13,9 @@ use std::sync::Arc;
 use model::{LayerRole, Model, ModelSpec, NormKind, Weight, WeightError, WeightRole, WeightSource};
 use numerics::{Criterion, Family, HorizonInput, PrecisionPlan, horizon};
 use snellen_audit::eval::TextCodec;
-use snellen_audit::probe::{Haystack, ProbeTask, PromptBuilder, WhatIf, run_cell};
+use snellen_audit::probe::{
+    CellRunner, Haystack, ProbeTask, PromptBuilder, Sight, ValueKind, WhatIf, run_cell,
+};
 
 const VOCAB: usize = 256;
 /// Channels: which digit (10), what attention found (10), constant, is a digit, unused.
@@ -118,6 +120,10 @@ fn task() -> ProbeTask {
         question: " ?".into(),
         answer: "{key}".into(),
         digits: 1,
+        values: ValueKind::Number,
+        needles: 1,
+        asked: 1,
+        one_name: false,
     }
 }
 
@@ -185,6 +191,71 @@ fn a_model_that_copies_by_construction_does_so_up_to_its_horizon() {
     }
 }
 
+/// The head's row is observed under several plans: the fact is blind, too small or seen exactly where its weight says so.
+#[test]
+fn the_witness_agrees_with_the_horizon_to_the_token() {
+    let (slope, length) = (2.0, 120);
+    let (spec, weights) = digit_finder(slope);
+    let horizon = first_blind(&spec, length);
+    let plans = ["ieee", "hf-eager:bf16"].map(|p| PrecisionPlan::parse(p, spec.family).unwrap());
+    let model = Model::new(spec, weights).unwrap().keep_weights(true);
+    let mut runner = CellRunner::new(&model).watching(&plans);
+    let task = task();
+    let builder = builder(&task);
+    let mut sights = std::collections::BTreeSet::new();
+    for place in 0..=110 {
+        let cell = builder.cell(length, f64::from(place) / 110.0, 2).unwrap();
+        let result = runner.run(&Bytes, &cell).unwrap();
+        assert_eq!(result.samples, run_cell(&model, &Bytes, &cell).unwrap());
+        let [ieee, bf16] = result.witness.as_slice() else {
+            panic!("a plan each")
+        };
+        let sample = &result.samples[0];
+        // nearer than the digit is nothing of the fact, and nothing of it is farther than the space before it
+        let distance = sample.prompt_tokens - 1 - (sample.needle_at + 1);
+        let [head] = ieee.heads.as_slice() else {
+            panic!("one head")
+        };
+        assert_eq!((head.layer, head.head, head.distance), (0, 0, distance));
+        assert_eq!(
+            head.sight == Sight::Blind,
+            distance >= horizon,
+            "{distance}"
+        );
+        // the row's sum is that of a geometric series; half an ulp of 1 is 2^-24
+        let weight = (-slope * distance as f64).exp() * (1.0 - (-slope).exp());
+        assert_eq!(head.sight == Sight::Seen, weight > 2f64.powi(-24));
+        assert_eq!(
+            head.samples_seen,
+            if head.sight == Sight::Seen { 2 } else { 0 }
+        );
+        if head.sight == Sight::Seen {
+            // a sum of 120 f32 terms, rounded once, and a quotient
+            assert!((head.weight / weight - 1.0).abs() < 1e-6, "{distance}");
+        }
+        assert!(bf16.heads[0].sight <= head.sight, "bf16 sees no farther");
+        sights.insert(head.sight);
+    }
+    assert_eq!(sights.len(), 3, "every kind of sight occurs");
+}
+
+/// What an earlier cell left in the cache changes nothing, whichever cell it was.
+#[test]
+fn a_shared_beginning_that_was_run_before_gives_the_same_bits() {
+    let (spec, weights) = digit_finder(0.01);
+    let model = Model::new(spec, weights).unwrap().keep_weights(true);
+    let task = task();
+    let haystack = Haystack::of_task(&Bytes, &task, 3000, 3).unwrap();
+    let builder = PromptBuilder::new(&Bytes, &task, haystack, None, 3).unwrap();
+    let mut runner = CellRunner::new(&model);
+    for (length, depth) in [(900, 1.0), (700, 0.5), (1500, 0.9), (600, 0.0), (1500, 1.0)] {
+        let cell = builder.cell(length, depth, 2).unwrap();
+        let result = runner.run(&Bytes, &cell).unwrap();
+        assert_eq!(result.samples, run_cell(&model, &Bytes, &cell).unwrap());
+        assert!(result.samples.iter().all(|sample| sample.hit));
+    }
+}
+
 #[test]
 fn a_clamp_above_the_threshold_finds_everything() {
     let (spec, weights) = digit_finder(2.0);
@@ -225,16 +296,13 @@ fn without_the_fact_nothing_is_found() {
     let model = Model::new(spec, weights).unwrap().keep_weights(true);
     let task = task();
     let builder = builder(&task);
-    let mut cell = builder.cell(100, 0.5, 20).unwrap();
-    let hits = |cell: &_| {
-        let samples = run_cell(&model, &Bytes, cell).unwrap();
+    let hits = |builder: &PromptBuilder<'_>| {
+        let cell = builder.cell(100, 0.5, 20).unwrap();
+        let samples = run_cell(&model, &Bytes, &cell).unwrap();
         samples.iter().filter(|sample| sample.hit).count()
     };
-    assert_eq!(hits(&cell), 20);
-    for prompt in &mut cell.prompts {
-        prompt.rest[..prompt.needle_tokens].fill(u32::from(b'b'));
-    }
-    assert_eq!(hits(&cell), 0);
+    assert_eq!(hits(&builder), 20);
+    assert_eq!(hits(&builder.control(true)), 0);
 }
 
 /// The cache, and which sample comes first, change no answer.

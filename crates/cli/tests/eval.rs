@@ -91,6 +91,60 @@ fn windows_and_positions_add_up() {
     }
 }
 
+/// Prefill in pieces on a cache, as servers run it: other matrix products, the same numbers.
+#[test]
+fn a_window_in_pieces_gives_the_same_losses() {
+    let folder = Folder::new();
+    let file = folder.file("text.txt", text(260).trim());
+    let whole = folder.json("eval", "--text", &file, "--length 100 --stride 60");
+    for chunk in [1, 7, 33, 100, 5000] {
+        let pieces = folder.json(
+            "eval",
+            "--text",
+            &file,
+            &format!("--length 100 --stride 60 --chunk {chunk}"),
+        );
+        assert_eq!(pieces["perplexity"]["chunk"], chunk);
+        for field in ["tokens", "windows", "tokens_without_context"] {
+            assert_eq!(pieces["perplexity"][field], whole["perplexity"][field]);
+        }
+        let bins = |report: &Value| {
+            report["perplexity"]["by_position"]
+                .as_array()
+                .unwrap()
+                .clone()
+        };
+        for (a, b) in bins(&pieces).iter().zip(&bins(&whole)) {
+            assert_eq!((&a["from"], &a["tokens"]), (&b["from"], &b["tokens"]));
+            let nats = |bin: &Value| bin["nats_per_token"].as_f64().unwrap();
+            assert!((nats(a) - nats(b)).abs() < 1e-5, "{chunk}: {a} {b}");
+        }
+    }
+    let run = folder.run("eval", "--text", &file, "--chunk 0");
+    assert!(run.error(2).contains("--chunk"));
+}
+
+#[test]
+fn hellaswag_as_text_and_as_fields() {
+    let folder = Folder::new();
+    let text = "Baking: A cook mixes flour. He\n1\nruns.\nkneads the dough.\nsings.\nsleeps.\n";
+    let text = folder.file("hellaswag.txt", text);
+    let line = r#"{"activity_label": "Baking", "ctx_a": "A cook mixes flour.", "ctx_b": "he", "endings": ["runs.", "kneads the dough.", "sings.", "sleeps."], "label": "1"}"#;
+    let fields = folder.file("hellaswag.jsonl", line);
+    let (text, fields) = (
+        folder.json("eval", "--task", &text, "")["task"].clone(),
+        folder.json("eval", "--task", &fields, "")["task"].clone(),
+    );
+    assert_eq!(
+        (&text["kind"], &text["items_available"]),
+        (&"choices".into(), &1.into())
+    );
+    assert_eq!(text["chance"], 0.25);
+    for field in ["acc", "acc_norm", "gold_nats"] {
+        assert_eq!(text[field], fields[field]);
+    }
+}
+
 #[test]
 fn a_document_is_scored_as_if_it_were_alone() {
     let folder = Folder::new();

@@ -219,7 +219,7 @@ fn a_needle_is_hidden_in_the_prose_of_a_text() {
             "longer text",
         ),
         (
-            format!("--lengths 300 --text {}", text.display()),
+            format!("--task key-value --lengths 300 --text {}", text.display()),
             "own filler",
         ),
     ] {

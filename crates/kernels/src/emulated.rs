@@ -2,6 +2,7 @@
 //! middle of the ladder of truth. Slow on purpose.
 
 use numerics::{BiasFunction, PrecisionPlan, RowInput, emulate_row};
+use rayon::prelude::*;
 
 use crate::input::AttentionInput;
 
@@ -34,39 +35,63 @@ pub fn attention(
     );
     let mut out = vec![0.0; s.n_queries * s.n_heads * s.head_width];
     let mut lse = vec![f64::NEG_INFINITY; s.n_heads * s.n_queries];
-    for (head, &slope) in slopes.iter().enumerate() {
-        for row in 0..s.n_queries {
-            let raw_scores: Vec<f64> = (0..s.visible_keys(row))
-                .map(|key| crate::reference::dot(input, head, row, key))
-                .collect();
-            let emulated = emulate_row(
-                plan,
-                &RowInput {
-                    raw_scores: &raw_scores,
-                    scale: f64::from(s.scale),
-                    head,
-                    slope,
-                    bias,
-                    query: s.query_offset + row,
-                    causal: s.causal,
-                    length: s.n_keys,
-                },
-            );
-            if emulated.sum == 0.0 {
-                continue; // sees nothing
-            }
-            lse[head * s.n_queries + row] = emulated.max + emulated.sum.ln();
-            let at = (row * s.n_heads + head) * s.head_width;
-            for (c, o) in out[at..at + s.head_width].iter_mut().enumerate() {
-                let products = emulated.weights.iter().enumerate().map(|(key, w)| {
-                    w * f64::from(input.v.row(key, s.kv_head(head), s.head_width)[c])
-                });
-                let sum = plan.accumulator.round(products.sum());
-                *o = plan
-                    .output
-                    .round(plan.accumulator.round(sum / emulated.divisor));
-            }
+    let rows = out.par_chunks_mut(s.n_heads * s.head_width).enumerate();
+    let row_lse: Vec<Vec<f64>> = rows
+        .map(|(row, out)| {
+            let heads = slopes.iter().enumerate().zip(out.chunks_mut(s.head_width));
+            heads
+                .map(|((head, &slope), out)| one_row(input, plan, bias, head, slope, row, out))
+                .collect()
+        })
+        .collect();
+    for (row, heads) in row_lse.iter().enumerate() {
+        for (head, &value) in heads.iter().enumerate() {
+            lse[head * s.n_queries + row] = value;
         }
     }
     (out, lse)
+}
+
+/// One query of one head into `out`, `[head width]`; gives the logarithm of its sum.
+fn one_row(
+    input: &AttentionInput<'_>,
+    plan: &PrecisionPlan,
+    bias: &BiasFunction,
+    head: usize,
+    slope: f64,
+    row: usize,
+    out: &mut [f64],
+) -> f64 {
+    let s = input.shape;
+    let raw_scores: Vec<f64> = (0..s.visible_keys(row))
+        .map(|key| crate::reference::dot(input, head, row, key))
+        .collect();
+    let emulated = emulate_row(
+        plan,
+        &RowInput {
+            raw_scores: &raw_scores,
+            scale: f64::from(s.scale),
+            head,
+            slope,
+            bias,
+            query: s.query_offset + row,
+            causal: s.causal,
+            length: s.n_keys,
+        },
+    );
+    if emulated.sum == 0.0 {
+        return f64::NEG_INFINITY; // sees nothing
+    }
+    for (c, o) in out.iter_mut().enumerate() {
+        let products = emulated
+            .weights
+            .iter()
+            .enumerate()
+            .map(|(key, w)| w * f64::from(input.v.row(key, s.kv_head(head), s.head_width)[c]));
+        let sum = plan.accumulator.round(products.sum());
+        *o = plan
+            .output
+            .round(plan.accumulator.round(sum / emulated.divisor));
+    }
+    emulated.max + emulated.sum.ln()
 }

@@ -172,6 +172,12 @@ impl ModelOps for Flex {
             key_valid: params.key_valid.as_deref(),
             shape,
         };
+        if let Some(emulation) = &params.emulation {
+            let (plan, slopes) = (&emulation.plan, &emulation.slopes);
+            let (out, _) = kernels::emulated::attention(&input, plan, slopes, &emulation.bias);
+            let out = out.into_iter().map(|x| x as f32).collect();
+            return tensor_from(out, Shape::from([shape.n_queries, query_width]));
+        }
         let mut out = vec![0f32; shape.n_queries * query_width];
         let mut lse = vec![0f32; shape.n_heads * shape.n_queries];
         kernels::attention(&input, &mut out, &mut lse, params.observer.as_deref());

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
+use numerics::PrecisionPlan;
 
 use crate::bias::LoweredBias;
 use crate::cache::{KvCache, LayerKv};
@@ -56,6 +57,7 @@ impl Hidden {
 pub struct Model {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) store: Store,
+    plan: Option<Arc<PrecisionPlan>>,
 }
 
 impl Model {
@@ -67,7 +69,20 @@ impl Model {
         spec.validate()?;
         let spec = Arc::new(spec);
         let store = Store::new(spec.clone(), source, false);
-        Ok(Self { spec, store })
+        Ok(Self {
+            spec,
+            store,
+            plan: None,
+        })
+    }
+
+    /// Computes attention as a precision plan does, every pair rounded one by one ([`kernels::emulated`]): slow, for questions of
+    /// precision. Queries, keys and values stay f32, everything outside attention too, and nothing can be observed.
+    #[must_use]
+    pub fn under_plan(self, plan: PrecisionPlan) -> Self {
+        let plan = plan.for_head_width(self.spec.head_width);
+        let plan = Some(Arc::new(plan));
+        Self { plan, ..self }
     }
 
     /// Keeps every weight after its first use, for repeated calls on a model that fits in memory. Otherwise one layer is in
@@ -90,7 +105,7 @@ impl Model {
     ///
     /// # Errors
     /// No tokens, an id outside the vocabulary, a mask of the wrong length, a cache of another model, a cache with a model
-    /// that is not causal, and whatever the weight source reports. The cache is unchanged after an error.
+    /// that is not causal, padding or an observer [under a plan](Model::under_plan), and whatever the weight source reports. The cache is unchanged after an error.
     pub fn forward(&self, ids: &[u32], options: ForwardOptions<'_>) -> Result<Hidden, ModelError> {
         let ForwardOptions {
             mut cache,
@@ -109,7 +124,13 @@ impl Model {
                 .as_deref()
                 .map_or(n_keys, |cache| cache.growth(n_keys)),
             key_valid: all_valid(cache.as_deref(), key_valid, n_keys),
+            plan: self.plan.clone(),
         };
+        if self.plan.is_some() && (sequence.key_valid.is_some() || observer.is_some()) {
+            return Err(ModelError::Input(
+                "under a precision plan neither padding nor an observer is possible".into(),
+            ));
+        }
         let lower = |layer| {
             let valid = sequence.key_valid.as_deref();
             let scale = spec.score_scale(layer);

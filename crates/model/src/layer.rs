@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use kernels::{AttentionObserver, AttentionShape};
+use numerics::PrecisionPlan;
 
 use crate::bias::LoweredBias;
 use crate::cache::{LayerKv, buffer};
-use crate::ops::{self, AttentionParams, FinishParams};
+use crate::ops::{self, AttentionParams, Emulation, FinishParams};
 use crate::spec::{Arrangement, ModelSpec, ResidualFrom};
 use crate::store::LayerWeights;
 
@@ -22,6 +23,8 @@ pub(crate) struct Sequence {
     pub(crate) kv_capacity: usize,
     /// Per key, past ones included; `None`: all real.
     pub(crate) key_valid: Option<Arc<[bool]>>,
+    /// The plan that attention is computed under; `None`: the f32 kernel.
+    pub(crate) plan: Option<Arc<PrecisionPlan>>,
 }
 
 /// Rows of a chunk: at most 512, fewer where a row of the widest temporary is so wide that a chunk of it would pass 16 MiB.
@@ -180,6 +183,13 @@ fn attend(
         bias,
         key_valid: sequence.key_valid.clone(),
         observer,
+        emulation: sequence.plan.clone().map(|plan| {
+            Arc::new(Emulation {
+                plan,
+                slopes: spec.alibi.slopes.clone(),
+                bias: spec.alibi.bias.clone(),
+            })
+        }),
     };
     ops::alibi_attention(queries, keys, values, params)
 }

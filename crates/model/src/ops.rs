@@ -9,6 +9,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor, backend_extension};
 use burn::tensor::{Device, Tensor};
 use kernels::{AttentionObserver, AttentionShape};
+use numerics::{BiasFunction, PrecisionPlan};
 
 use crate::bias::LoweredBias;
 use crate::spec::{Activation, NormKind};
@@ -21,6 +22,17 @@ pub(crate) struct AttentionParams {
     /// Per key; `None`: all valid.
     pub(crate) key_valid: Option<Arc<[bool]>>,
     pub(crate) observer: Option<Arc<dyn AttentionObserver>>,
+    /// In place of the kernel and of `bias`.
+    pub(crate) emulation: Option<Arc<Emulation>>,
+}
+
+/// Attention under a precision plan, which forms the bias itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Emulation {
+    pub(crate) plan: Arc<PrecisionPlan>,
+    /// Slope of every head.
+    pub(crate) slopes: Vec<f64>,
+    pub(crate) bias: BiasFunction,
 }
 
 /// Arguments of [`normalise`] that are not tensors.

@@ -82,6 +82,16 @@ pub fn emulate_row_with(
             }
         })
         .collect();
+    emulate_entries(plan, scores, criterion)
+}
+
+/// [`emulate_row_with`] from the finished entries, score + bias as the plan holds them and minus infinity where masked: for
+/// callers that have the scores scaled already ([`crate::ScorePath::entry_scaled`]).
+pub fn emulate_entries(
+    plan: &PrecisionPlan,
+    scores: Vec<f64>,
+    criterion: Criterion,
+) -> EmulatedRow {
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if max == f64::NEG_INFINITY {
         let zeros = vec![0.0; scores.len()];

@@ -25,7 +25,7 @@ pub use collapse::{Collapse, collapse};
 pub use convention::{
     BiasConvention, BiasForm, BiasStorage, Family, KeyOrigin, ScaleOrder, SlopeStorage,
 };
-pub use emulate::{EmulatedRow, RowInput, emulate_row, emulate_row_with};
+pub use emulate::{EmulatedRow, RowInput, emulate_entries, emulate_row, emulate_row_with};
 pub use format::{Format, Underflow};
 pub use horizon::{HeadHorizon, HorizonError, HorizonInput, horizon};
 pub use known::{KnownModel, known_model, known_models};

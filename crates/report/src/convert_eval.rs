@@ -51,6 +51,7 @@ impl PerplexityReport {
         Self {
             length: windows.length() as u64,
             stride: windows.stride() as u64,
+            chunk: None,
             windows: score
                 .documents
                 .iter()

@@ -1,12 +1,15 @@
-//! Task items from JSON lines, in three shapes.
+//! Task items from JSON lines, in four shapes, or from HellaSwag's text form (see `hellaswag`).
 //!
 //! | fields | task | correct when |
 //! |---|---|---|
 //! | `context`, `continuation` | last word | every token of the continuation is the one a greedy decoder picks |
 //! | `query`, `choices`, `gold` | multiple choice | the choice with the largest log-likelihood is the right one |
 //! | `context_options`, `continuation`, `gold` | one continuation, several contexts | the context that makes it likeliest is the right one |
+//! | `activity_label`, `ctx_a`, `ctx_b`, `endings`, `label` | HellaSwag | as multiple choice |
 
 use serde_json::{Map, Value};
+
+use super::hellaswag;
 
 /// One item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,9 @@ pub struct ItemError {
 /// # Errors
 /// A line that is no item, and items of different shapes in one task.
 pub fn parse_items(text: &str, limit: Option<usize>) -> Result<Vec<Item>, ItemError> {
+    if hellaswag::is_text_form(text) {
+        return parse_six_lines(text, limit);
+    }
     let mut items: Vec<Item> = Vec::new();
     let lines = text.lines().enumerate();
     for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
@@ -75,6 +81,29 @@ pub fn parse_items(text: &str, limit: Option<usize>) -> Result<Vec<Item>, ItemEr
     Ok(items)
 }
 
+/// How many items a file holds, read or not.
+#[must_use]
+pub fn count_items(text: &str) -> usize {
+    if hellaswag::is_text_form(text) {
+        return text.trim_end().lines().count().div_ceil(hellaswag::LINES);
+    }
+    text.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+fn parse_six_lines(text: &str, limit: Option<usize>) -> Result<Vec<Item>, ItemError> {
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    let items = lines.chunks(hellaswag::LINES).enumerate();
+    let items = items
+        .take(limit.unwrap_or(usize::MAX))
+        .map(|(index, lines)| {
+            hellaswag::of_lines(lines).map_err(|(line, problem)| ItemError {
+                line: index * hellaswag::LINES + line + 1,
+                problem,
+            })
+        });
+    items.collect()
+}
+
 fn parse(line: &str) -> Result<Item, String> {
     let object: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| format!("expected a JSON object: {error}"))?;
@@ -87,6 +116,9 @@ fn parse(line: &str) -> Result<Item, String> {
             continuation,
             gold,
         });
+    }
+    if object.contains_key("endings") {
+        return hellaswag::of_fields(&object);
     }
     if object.contains_key("choices") {
         let choices = texts(&object, "choices")?;
@@ -106,8 +138,8 @@ fn parse(line: &str) -> Result<Item, String> {
     }
     let found: Vec<&str> = object.keys().map(String::as_str).collect();
     Err(format!(
-        "expected the fields context and continuation, or query, choices and gold, or context_options, continuation and gold; \
-         found {}",
+        "expected the fields context and continuation, or query, choices and gold, or context_options, continuation and gold, \
+         or HellaSwag's activity_label, ctx_a, ctx_b, endings and label; found {}",
         if found.is_empty() {
             "none".to_owned()
         } else {
@@ -182,6 +214,30 @@ mod tests {
         assert_eq!(parse_items(text, Some(2)).unwrap().len(), 2);
         assert_eq!(parse_items(text, None).unwrap_err().line, 5);
         assert_eq!(parse_items("", None), Ok(vec![]));
+    }
+
+    #[test]
+    fn hellaswag_in_both_forms() {
+        let text = "A: b. c\n1\nw\nx\ny\nz\nD: e\n0\nw\nx\ny\nz\n";
+        assert_eq!(parse_items(text, None).unwrap().len(), 2);
+        assert_eq!(
+            (parse_items(text, Some(1)).unwrap().len(), count_items(text)),
+            (1, 2)
+        );
+        let line = r#"{"activity_label": "A", "ctx_a": "b.", "ctx_b": "c", "endings": ["w", "x", "y", "z"], "label": 1}"#;
+        let of_fields = parse_items(line, None).unwrap();
+        // the one difference: the text form does not say where the second part begins
+        let Item::Choices { query, .. } = &of_fields[0] else {
+            panic!("choices")
+        };
+        assert_eq!(query, "A: b. C");
+        let error = parse_items("A: b\n1\nw\nx\ny\nz\nD: e\n7\nw\nx\ny\nz", None).unwrap_err();
+        assert_eq!(error.line, 8);
+        let cut = parse_items("A: b\n1\nw\nx", None).unwrap_err();
+        assert!(
+            cut.line == 1 && cut.to_string().contains("six lines"),
+            "{cut}"
+        );
     }
 
     #[test]

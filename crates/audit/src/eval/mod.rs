@@ -7,11 +7,13 @@
 //! | `perplexity` | loss over windows of a text, by position and by document |
 //! | `boundary` | which tokens are the continuation of a context |
 //! | `items` | task items from JSON lines |
+//! | `hellaswag` | HellaSwag's items, prepared as the harness does |
 //! | `scoring` | log-likelihood of the alternatives of an item |
 //!
 //! Text becomes ids through [`TextCodec`]: files and tokenizers are the caller's.
 
 mod boundary;
+mod hellaswag;
 mod items;
 mod perplexity;
 mod scoring;
@@ -19,8 +21,11 @@ mod statistics;
 mod student;
 
 pub use boundary::{Pair, split_pair};
-pub use items::{Item, ItemError, parse_items};
-pub use perplexity::{DocumentScore, PositionBin, TextScore, Window, Windows, score_documents};
+pub use items::{Item, ItemError, count_items, parse_items};
+pub use perplexity::{
+    DocumentScore, PositionBin, TextScore, Window, Windows, score_documents,
+    score_documents_in_pieces,
+};
 pub use scoring::{AlternativeScore, ItemScore, TaskScore, score_item, score_task};
 pub use statistics::{Interval, Moments, wilson};
 pub use student::{holm, mean_interval, paired_p, student_p, student_t95};

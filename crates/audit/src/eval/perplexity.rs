@@ -5,7 +5,9 @@
 //! `length - stride` tokens where the document has them (the sliding window; stride 1 gives every token all the context there is).
 //! With a stride equal to the length the windows are disjoint blocks, and the first token of each has nothing to be predicted from.
 
-use model::{ForwardOptions, Model};
+use model::{ForwardOptions, KvCache, Model};
+
+use std::num::NonZeroUsize;
 
 use super::EvalError;
 use super::statistics::Moments;
@@ -158,6 +160,21 @@ pub fn score_documents(
     windows: Windows,
     done: &dyn Fn(),
 ) -> Result<TextScore, EvalError> {
+    score_documents_in_pieces(model, documents, windows, None, done)
+}
+
+/// [`score_documents`] with every window run in pieces of at most `piece` tokens (all at once without one), each on the keys and values
+/// of those before it, as a server prefills and decodes. That changes the rounding of the model's matrix products and nothing else.
+///
+/// # Errors
+/// As [`Model::forward`]; a model that is not causal cannot be run in pieces.
+pub fn score_documents_in_pieces(
+    model: &Model,
+    documents: &[Vec<u32>],
+    windows: Windows,
+    piece: Option<NonZeroUsize>,
+    done: &dyn Fn(),
+) -> Result<TextScore, EvalError> {
     let mut score = TextScore::default();
     for ids in documents {
         score.documents.push(DocumentScore {
@@ -165,19 +182,43 @@ pub fn score_documents(
             nats: Moments::default(),
         });
         for window in windows.of(ids.len()) {
-            let hidden =
-                model.forward(&ids[window.start..window.end], ForwardOptions::default())?;
-            let targets = &ids[window.first_target..window.end];
-            // the row before a token predicts it
-            let first = window.first_target - window.start - 1;
-            let scores = model.score(&hidden, first..first + targets.len(), targets)?;
-            for (row, token) in (first..).zip(scores) {
-                score.add(row + 1, f64::from(token.nats));
-            }
+            score.run(model, ids, window, piece)?;
             done();
         }
     }
     Ok(score)
+}
+
+impl TextScore {
+    fn run(
+        &mut self,
+        model: &Model,
+        ids: &[u32],
+        window: Window,
+        piece: Option<NonZeroUsize>,
+    ) -> Result<(), EvalError> {
+        let mut cache = piece.map(|_| KvCache::new(model.spec()));
+        let piece = piece.map_or(window.end - window.start, NonZeroUsize::get);
+        for start in (window.start..window.end).step_by(piece) {
+            let end = window.end.min(start + piece);
+            let options = ForwardOptions {
+                cache: cache.as_mut(),
+                ..ForwardOptions::default()
+            };
+            let hidden = model.forward(&ids[start..end], options)?;
+            // the row before a token predicts it
+            let targets = window.first_target.max(start + 1)..window.end.min(end + 1);
+            if targets.is_empty() {
+                continue;
+            }
+            let rows = targets.start - 1 - start..targets.end - 1 - start;
+            let scores = model.score(&hidden, rows, &ids[targets.clone()])?;
+            for (target, token) in targets.zip(scores) {
+                self.add(target - window.start, f64::from(token.nats));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! What fills a prompt, unit by unit; the fact goes between two units.
 
-use super::lines::lines;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use super::lines::{below, lines};
 use super::task::ProbeTask;
 use crate::eval::{EvalError, TextCodec};
 
@@ -69,6 +72,16 @@ impl Haystack {
         Self::new(codec, sentences(text), false)
     }
 
+    /// The same units in the order that `seed` draws, every order alike.
+    #[must_use]
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        for last in (1..self.units.len()).rev() {
+            self.units.swap(last, below(&mut random, last + 1));
+        }
+        self
+    }
+
     fn new<'a>(
         codec: &dyn TextCodec,
         texts: impl IntoIterator<Item = &'a str>,
@@ -93,7 +106,7 @@ impl Haystack {
         })
     }
 
-    /// Whether these digits occur in it.
+    /// Whether a value occurs in it.
     pub(super) fn holds(&self, key: &str) -> bool {
         self.text.contains(key)
     }
@@ -194,6 +207,30 @@ mod tests {
             ["\u{4eca}\u{3002}", "\u{5929}\u{ff1f}", " \u{6c14}\u{3002}"]
         );
         assert!(sentences(" \n ").is_empty());
+    }
+
+    #[test]
+    fn shuffling_keeps_every_unit_and_follows_the_seed() {
+        struct Bytes;
+        impl TextCodec for Bytes {
+            fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
+                Ok(text.bytes().map(u32::from).collect())
+            }
+            fn decode(&self, _: &[u32]) -> Result<String, String> {
+                Err("not needed".into())
+            }
+        }
+        let text: String = (0..40).map(|n| format!("Sentence {n}. ")).collect();
+        let plain = Haystack::of_text(&Bytes, &text).unwrap();
+        let shuffled = |seed| plain.clone().shuffled(seed).units;
+        assert_eq!(shuffled(3), shuffled(3));
+        assert_ne!(shuffled(3), shuffled(4));
+        let sorted = |mut units: Vec<Vec<u32>>| {
+            units.sort();
+            units
+        };
+        assert_ne!(shuffled(3), plain.units);
+        assert_eq!(sorted(shuffled(3)), sorted(plain.units.clone()));
     }
 
     /// Every string of up to six of the characters that matter.

@@ -36,13 +36,27 @@ pub(super) fn number(random: &mut ChaCha8Rng, digits: u32) -> u64 {
 
 /// Four syllables: 30 million names and more.
 fn name(random: &mut ChaCha8Rng, first: &[u8]) -> String {
+    spell(random, first, 4)
+}
+
+/// A made-up word that can be asked for.
+pub(super) fn word(random: &mut ChaCha8Rng, syllables: u32) -> String {
+    spell(random, CONSONANTS, syllables)
+}
+
+fn spell(random: &mut ChaCha8Rng, first: &[u8], syllables: u32) -> String {
     let mut pick = |from: &[u8]| char::from(from[(random.next_u64() % from.len() as u64) as usize]);
     let mut name = String::with_capacity(8);
-    for syllable in 0..4 {
+    for syllable in 0..syllables {
         name.push(pick(if syllable == 0 { first } else { CONSONANTS }));
         name.push(pick(VOWELS));
     }
     name
+}
+
+/// A whole number below `n`. The bias of the remainder is `n / 2^64`.
+pub(super) fn below(random: &mut ChaCha8Rng, n: usize) -> usize {
+    (random.next_u64() % n.max(1) as u64) as usize
 }
 
 #[cfg(test)]

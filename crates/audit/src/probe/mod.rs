@@ -5,9 +5,12 @@
 //! | `task` | the texts of a probe, from a data file |
 //! | `haystack` | what fills a prompt: the task's own sentences, or those of a text |
 //! | `lines` | made-up names and numbers |
+//! | `facts` | made-up facts, questions and answers of a sample |
 //! | `prompt` | prompts of an exact length, the fact at an exact depth |
 //! | `run` | greedy answer, log-probability and rank of the right one |
-//! | `matching` | whether an answer is right |
+//! | `prefix` | the beginning that prompts share, run once |
+//! | `values` | what is to be found, and whether an answer has it |
+//! | `witness` | which heads had the fact within sight |
 //! | `what_if` | the same weights under another bias |
 //! | `area` | one number for a grid of lengths and depths |
 //!
@@ -15,18 +18,22 @@
 //! the number of samples, and on nothing that was run before it: cells can be run in any order, interrupted or not.
 
 mod area;
+mod facts;
 mod haystack;
 mod lines;
-mod matching;
+mod prefix;
 mod prompt;
 mod run;
 mod task;
+mod values;
 mod what_if;
+mod witness;
 
 pub use area::area;
 pub use haystack::Haystack;
-pub use matching::first_integer;
-pub use prompt::{CellPrompts, Prompt, PromptBuilder};
-pub use run::{SampleResult, run_cell};
-pub use task::{ProbeTask, TASKS};
+pub use prompt::{CellPrompts, Needle, Prompt, PromptBuilder};
+pub use run::{CellResult, CellRunner, SampleResult, run_cell};
+pub use task::{NEEDLES_MAX, ProbeTask, TASKS};
+pub use values::{ValueKind, first_integer, right_values};
 pub use what_if::WhatIf;
+pub use witness::{HeadSight, PlanWitness, Sight};

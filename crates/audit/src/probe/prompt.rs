@@ -1,31 +1,50 @@
 //! Prompts of an exact length, the fact at an exact depth.
 //!
-//! A prompt is introduction, filler, fact, filler, question; its length counts tokens, and the answer's room belongs to it. The
+//! A prompt is introduction, filler, fact, filler, question, with further facts among the filler where the task has several; its length counts tokens, and the answer's room belongs to it. The
 //! filler shrinks until everything fits and nothing is ever cut. Each piece is encoded by itself, the haystack once for all cells:
 //! pieces begin with a space or a line break, where the common tokenizers break anyway, and a prompt of ids is what the model sees.
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
-
+use super::facts::{Pieces, random};
 use super::haystack::Haystack;
-use super::lines::{needle_name, number};
 use super::task::ProbeTask;
-use crate::eval::{EvalError, TextCodec, split_pair};
+use super::values::ValueKind;
+use crate::eval::{EvalError, TextCodec};
 
 /// Tokens of room for the answer beyond those of the right one: enough to see where a longer number ends.
 const ROOM_TOKENS: usize = 4;
 
+/// A fact in a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needle {
+    /// Its value.
+    pub value: String,
+    /// Index of its first token in the prompt.
+    pub at: usize,
+    /// Its tokens.
+    pub tokens: usize,
+    /// Whether its value is asked for.
+    pub asked: bool,
+}
+
 /// One prompt of a cell, without what the whole cell shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
-    /// The number to be found.
-    pub key: String,
-    /// Ids after [`CellPrompts::shared`]: the fact, the filler after it, the question.
+    /// The values to be found, in the order of the question.
+    pub values: Vec<String>,
+    /// Ids after [`CellPrompts::shared`]: facts, the filler between and after them, the question.
     pub rest: Vec<u32>,
     /// Ids of the right answer.
     pub answer: Vec<u32>,
-    /// Ids of the fact.
-    pub needle_tokens: usize,
+    /// The facts, the one at the depth of the cell first; none in a control.
+    pub needles: Vec<Needle>,
+}
+
+impl Prompt {
+    /// The values to be found, with commas between them.
+    #[must_use]
+    pub fn key(&self) -> String {
+        self.values.join(", ")
+    }
 }
 
 /// The prompts of a cell.
@@ -35,14 +54,26 @@ pub struct CellPrompts {
     pub length: usize,
     /// Depth asked for, 0 (first) to 1 (last).
     pub depth: f64,
-    /// Share of the filler that lies before the fact; `None` where there is no room for any.
+    /// Share of the filler that lies before the first fact; `None` where there is no room for any.
     pub true_depth: Option<f64>,
-    /// Ids before the fact: the same for all samples.
+    /// Ids before the earliest fact: the same for all samples.
     pub shared: Vec<u32>,
     /// One entry a sample.
     pub prompts: Vec<Prompt>,
     /// Most tokens of an answer.
     pub answer_room: usize,
+    /// What the values are.
+    pub values: ValueKind,
+    /// Whether an answer may give its values in any order.
+    pub any_order: bool,
+}
+
+impl CellPrompts {
+    /// All ids of a sample's prompt.
+    #[must_use]
+    pub fn ids(&self, prompt: &Prompt) -> Vec<u32> {
+        [self.shared.as_slice(), &prompt.rest].concat()
+    }
 }
 
 /// Builds the prompts of cells.
@@ -52,6 +83,7 @@ pub struct PromptBuilder<'a> {
     haystack: Haystack,
     introduction: Vec<u32>,
     seed: u64,
+    control: bool,
 }
 
 impl<'a> PromptBuilder<'a> {
@@ -76,7 +108,14 @@ impl<'a> PromptBuilder<'a> {
             haystack,
             introduction,
             seed,
+            control: false,
         })
+    }
+
+    /// Leaves the facts out, and nothing else: what is found then was guessed, or stood in the text.
+    #[must_use]
+    pub fn control(self, control: bool) -> Self {
+        Self { control, ..self }
     }
 
     /// The prompts of a cell. The filler is the same for all samples, so that its keys and values are computed once: it leaves
@@ -92,11 +131,11 @@ impl<'a> PromptBuilder<'a> {
         samples: usize,
     ) -> Result<CellPrompts, EvalError> {
         let pieces = (0..samples).map(|sample| self.pieces(length, depth, sample));
-        let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+        let mut pieces = pieces.collect::<Result<Vec<_>, _>>()?;
         let longest = |of: fn(&Pieces) -> usize| pieces.iter().map(of).max().unwrap_or(0);
         let answer_room = longest(|p| p.answer.len()) + ROOM_TOKENS;
         let fixed =
-            self.introduction.len() + longest(|p| p.needle.len() + p.question.len()) + answer_room;
+            self.introduction.len() + longest(|p| p.fact_tokens() + p.question.len()) + answer_room;
         let Some(budget) = length.checked_sub(fixed) else {
             return Err(EvalError::Input(format!(
                 "length {length} is too short for {}: its prompt without any filler and the answer take {fixed} tokens, and \
@@ -110,64 +149,82 @@ impl<'a> PromptBuilder<'a> {
         let (all, ahead) = (tokens(&units), tokens(&units[..before]));
         #[allow(clippy::cast_precision_loss)] // tokens of a prompt
         let true_depth = (all > 0).then(|| ahead as f64 / all as f64);
-        let shared = [self.introduction.clone(), units[..before].concat()].concat();
-        let after = units[before..].concat();
-        let prompt = |p: Pieces| Prompt {
-            needle_tokens: p.needle.len(),
-            rest: [p.needle, after.clone(), p.question].concat(),
-            key: p.key,
-            answer: p.answer,
-        };
+        for pieces in &mut pieces {
+            pieces.place(before, units.len());
+        }
+        let places = pieces.iter().flat_map(|p| &p.facts).map(|fact| fact.place);
+        let first = places.min().unwrap_or(before);
+        let shared = [self.introduction.clone(), units[..first].concat()].concat();
+        let prompt = |p| self.prompt(p, &units, first, shared.len());
+        let prompts = pieces.into_iter().map(prompt).collect();
         let cell = CellPrompts {
             length,
             depth,
             true_depth,
             shared,
-            prompts: pieces.into_iter().map(prompt).collect(),
+            prompts,
             answer_room,
+            values: self.task.values,
+            any_order: self.task.one_name,
         };
         self.verify(&cell)?;
         Ok(cell)
     }
 
-    fn pieces(&self, length: usize, depth: f64, sample: usize) -> Result<Pieces, EvalError> {
-        let mut random = random(self.seed, length, depth, sample);
-        let key = key(&mut random, self.task, &self.haystack);
-        let name = needle_name(&mut random);
-        let put = |text: &str| text.replace("{key}", &key).replace("{name}", &name);
-        let needle = self.codec.encode(&put(&self.task.needle));
-        let question = put(&self.task.question);
-        let pair = split_pair(self.codec, &question, &put(&self.task.answer))?;
-        Ok(Pieces {
-            needle: needle.map_err(EvalError::Input)?,
-            question: pair.context,
-            answer: pair.continuation,
-            key,
-        })
+    /// Lays out facts and the filler from unit `first` on; `shared` tokens are before it.
+    fn prompt(&self, pieces: Pieces, units: &[&[u32]], first: usize, shared: usize) -> Prompt {
+        let n_facts = if self.control { 0 } else { pieces.facts.len() };
+        let mut order: Vec<usize> = (0..n_facts).collect();
+        order.sort_by_key(|&fact| pieces.facts[fact].place);
+        let (mut rest, mut next, mut at) = (Vec::new(), first, vec![0; n_facts]);
+        for index in order {
+            let fact = &pieces.facts[index];
+            rest.extend(units[next..fact.place].iter().copied().flatten());
+            next = fact.place;
+            at[index] = shared + rest.len();
+            rest.extend(&fact.ids);
+        }
+        rest.extend(units[next..].iter().copied().flatten());
+        rest.extend(&pieces.question);
+        let asked = self.task.asked as usize;
+        let facts = pieces.facts.iter();
+        let needles = facts.zip(at).enumerate().map(|(index, (fact, at))| Needle {
+            value: fact.value.clone(),
+            at,
+            tokens: fact.ids.len(),
+            asked: index < asked,
+        });
+        Prompt {
+            needles: needles.collect(),
+            values: pieces.values(asked),
+            rest,
+            answer: pieces.answer,
+        }
     }
 
-    /// A prompt in which the fact cannot be read is our mistake or the tokenizer's, not the model's.
+    fn pieces(&self, length: usize, depth: f64, sample: usize) -> Result<Pieces, EvalError> {
+        let random = random(self.seed, length, depth, sample);
+        Pieces::draw(self.codec, self.task, &self.haystack, random)
+    }
+
+    /// A prompt in which a fact cannot be read is our mistake or the tokenizer's, not the model's.
     fn verify(&self, cell: &CellPrompts) -> Result<(), EvalError> {
         let stated = self.task.needle.matches("{key}").count();
         for prompt in &cell.prompts {
-            let needle = &prompt.rest[..prompt.needle_tokens];
-            let text = self.codec.decode(needle).map_err(EvalError::Input)?;
-            if text.matches(&prompt.key).count() != stated {
-                return Err(EvalError::Input(format!(
-                    "the tokenizer does not give back the key {}: the fact becomes {text:?}",
-                    prompt.key
-                )));
+            for needle in &prompt.needles {
+                let from = needle.at - cell.shared.len();
+                let ids = &prompt.rest[from..from + needle.tokens];
+                let text = self.codec.decode(ids).map_err(EvalError::Input)?;
+                if text.matches(&needle.value).count() != stated {
+                    return Err(EvalError::Input(format!(
+                        "the tokenizer does not give back the key {}: the fact becomes {text:?}",
+                        needle.value
+                    )));
+                }
             }
         }
         Ok(())
     }
-}
-
-struct Pieces {
-    key: String,
-    needle: Vec<u32>,
-    question: Vec<u32>,
-    answer: Vec<u32>,
 }
 
 /// Units before the fact: the boundary nearest to `depth` times the tokens of the filler, the earlier of two.
@@ -185,29 +242,10 @@ fn units_before(units: &[&[u32]], depth: f64) -> usize {
     best.0
 }
 
-/// Random numbers of a sample, a function of where it is.
-fn random(seed: u64, length: usize, depth: f64, sample: usize) -> ChaCha8Rng {
-    let mut bytes = [0; 32];
-    let parts = [seed, length as u64, depth.to_bits(), sample as u64];
-    for (place, part) in bytes.chunks_exact_mut(8).zip(parts) {
-        place.copy_from_slice(&part.to_le_bytes());
-    }
-    ChaCha8Rng::from_seed(bytes)
-}
-
-/// A key without a leading zero; never one that the haystack holds, and odd where its lines have even numbers.
-fn key(random: &mut ChaCha8Rng, task: &ProbeTask, haystack: &Haystack) -> String {
-    loop {
-        let key = (number(random, task.digits) | u64::from(task.line.is_some())).to_string();
-        if !haystack.holds(&key) {
-            return key;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::facts::value;
 
     struct Bytes;
 
@@ -240,12 +278,12 @@ mod tests {
                     let total = ids.len() + cell.answer_room;
                     assert!(total <= length && total > length - unit, "{length} {total}");
                     let text = Bytes.decode(&ids).unwrap();
-                    let needle = task.needle.replace("{key}", &prompt.key);
+                    let needle = task.needle.replace("{key}", &prompt.key());
                     let at = text.find(&needle).unwrap();
                     assert_eq!(text.matches(&needle).count(), 1);
                     assert_eq!(at, cell.shared.len());
                     assert!(text.starts_with(&task.introduction) && text.ends_with(&task.question));
-                    assert_eq!(prompt.key.len(), 5);
+                    assert_eq!(prompt.key().len(), 5);
                     // the nearest boundary is within half a unit
                     let filler = length - cell.answer_room - ids.len() + ids.len()
                         - task.introduction.len()
@@ -267,7 +305,7 @@ mod tests {
         let haystack = Haystack::of_text(&Bytes, "No numbers but 7.").unwrap();
         let task = ProbeTask::named("passkey").unwrap();
         let key =
-            |seed, length, sample| key(&mut random(seed, length, 0.5, sample), &task, &haystack);
+            |seed, length, sample| value(&mut random(seed, length, 0.5, sample), &task, &haystack);
         let all: Vec<String> = (0..200).map(|s| key(1, 256, s)).collect();
         assert_eq!(all, (0..200).map(|s| key(1, 256, s)).collect::<Vec<_>>());
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
@@ -313,7 +351,7 @@ mod tests {
             for prompt in &cell.prompts {
                 let ids = [cell.shared.as_slice(), &prompt.rest].concat();
                 let whole = Bytes.decode(&ids).unwrap();
-                let needle = task.needle.replace("{key}", &prompt.key);
+                let needle = task.needle.replace("{key}", &prompt.key());
                 let (before, after) = whole.split_once(&needle).unwrap();
                 let before = before.strip_prefix(&task.introduction).unwrap();
                 let after = after.strip_suffix(&task.question).unwrap();
@@ -338,7 +376,8 @@ mod tests {
             ..ProbeTask::named("passkey").unwrap()
         };
         for sample in 0..20 {
-            assert_eq!(key(&mut random(0, 10, 0.0, sample), &task, &haystack), "9");
+            let value = value(&mut random(0, 10, 0.0, sample), &task, &haystack);
+            assert_eq!(value, "9");
         }
     }
 
@@ -359,12 +398,12 @@ mod tests {
                 let (list, question) = text.split_once("\n\n").unwrap();
                 let line = list
                     .lines()
-                    .find(|line| line.ends_with(&prompt.key))
+                    .find(|line| line.ends_with(&prompt.key()))
                     .unwrap();
                 let (name, _) = line.split_once(": ").unwrap();
                 assert!(question.contains(name));
                 assert_eq!(list.matches(name).count(), 1);
-                assert_eq!(list.matches(&prompt.key).count(), 1);
+                assert_eq!(list.matches(&prompt.key()).count(), 1);
             }
         }
     }

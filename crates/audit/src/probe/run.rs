@@ -1,19 +1,26 @@
 //! The answers of a cell.
 
 use model::{ForwardOptions, KvCache, Model};
+use numerics::PrecisionPlan;
 
-use super::matching::first_integer;
-use super::prompt::{CellPrompts, Prompt};
+use super::prefix::{Prefix, forward};
+use super::prompt::{CellPrompts, Needle, Prompt};
+use super::values::right_values;
+use super::witness::{PlanWitness, Witness};
 use crate::eval::{EvalError, TextCodec};
 
 /// What became of one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleResult {
-    /// The number to be found.
+    /// The values to be found, with commas between them.
     pub key: String,
-    /// Whether the first integer of the greedy answer is the key.
+    /// Whether the greedy answer gives all of them, see [`right_values`].
     pub hit: bool,
-    /// The greedy answer as it came, up to where its first integer ends or its room does.
+    /// How many of them it gives.
+    pub values_right: usize,
+    /// How many there are.
+    pub values_asked: usize,
+    /// The greedy answer as it came, up to where its last value ends or its room does.
     pub answer: String,
     /// `ln p` of the right answer, nats.
     pub log_probability: f64,
@@ -25,38 +32,109 @@ pub struct SampleResult {
     pub largest_rank: u32,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Index of the fact's first token.
+    /// Index of the first token of the fact at the depth of the cell; in a control, where the fact would be.
     pub needle_at: usize,
-    /// Tokens of the fact.
+    /// Tokens of that fact; 0 in a control.
     pub needle_tokens: usize,
+    /// All facts, that one first.
+    pub needles: Vec<Needle>,
 }
 
-/// Runs the samples of a cell: the shared beginning once, then each by itself, so that a sample's result does not depend on the
-/// others, on the number of threads or on what was run before.
+/// What became of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellResult {
+    /// One entry a sample.
+    pub samples: Vec<SampleResult>,
+    /// One entry a plan: what the heads saw of the facts that are asked for. Empty in a control, where there is nothing to be seen.
+    pub witness: Vec<PlanWitness>,
+}
+
+/// Runs cells of one model, one after another. What they share is run once; the result of a cell does not depend on the others.
+pub struct CellRunner<'a> {
+    model: &'a Model,
+    prefix: Prefix,
+    witness: Option<Witness>,
+}
+
+impl<'a> CellRunner<'a> {
+    /// A runner that watches nothing.
+    #[must_use]
+    pub fn new(model: &'a Model) -> Self {
+        Self {
+            model,
+            prefix: Prefix::new(model),
+            witness: None,
+        }
+    }
+
+    /// Also tells which heads saw the facts under each plan. Plans must have been resolved for the model's family.
+    #[must_use]
+    pub fn watching(self, plans: &[PrecisionPlan]) -> Self {
+        let witness = (!plans.is_empty()).then(|| Witness::new(self.model.spec(), plans));
+        Self { witness, ..self }
+    }
+
+    /// Runs the samples of a cell: the shared beginning once, then each by itself, so that a sample's result does not depend on the
+    /// others, on the number of threads or on what was run before.
+    ///
+    /// # Errors
+    /// A model that is not causal, ids outside the vocabulary, and what the model reports.
+    pub fn run(
+        &mut self,
+        codec: &dyn TextCodec,
+        cell: &CellPrompts,
+    ) -> Result<CellResult, EvalError> {
+        let mut cache = self.prefix.begin(self.model, &cell.shared)?;
+        let mut samples = Vec::with_capacity(cell.prompts.len());
+        for prompt in &cell.prompts {
+            samples.push(run_sample(self.model, codec, cell, prompt, &mut cache)?);
+            self.watch(cell, prompt, &mut cache)?;
+            cache.truncate(cell.shared.len());
+        }
+        let witness = self.witness.as_ref().map(Witness::take);
+        Ok(CellResult {
+            samples,
+            witness: witness.unwrap_or_default(),
+        })
+    }
+
+    /// Runs the last token of a prompt once more, observed.
+    fn watch(
+        &self,
+        cell: &CellPrompts,
+        prompt: &Prompt,
+        cache: &mut KvCache,
+    ) -> Result<(), EvalError> {
+        let Some(witness) = &self.witness else {
+            return Ok(());
+        };
+        let asked = prompt.needles.iter().filter(|needle| needle.asked);
+        let keys: Vec<_> = asked.map(|n| n.at..n.at + n.tokens).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        cache.truncate(cell.shared.len() + prompt.rest.len() - 1);
+        let options = ForwardOptions {
+            cache: Some(cache),
+            observer: Some(witness.observer(keys)),
+            ..ForwardOptions::default()
+        };
+        let last = prompt.rest.last().copied();
+        self.model.forward(last.as_slice(), options)?;
+        Ok(())
+    }
+}
+
+/// Runs the samples of one cell, see [`CellRunner::run`].
 ///
 /// # Errors
-/// A model that is not causal, ids outside the vocabulary, and what the model reports.
+/// As there.
 pub fn run_cell(
     model: &Model,
     codec: &dyn TextCodec,
     cell: &CellPrompts,
 ) -> Result<Vec<SampleResult>, EvalError> {
-    let mut cache = KvCache::new(model.spec());
-    forward(model, &mut cache, &cell.shared)?;
-    let mut results = Vec::with_capacity(cell.prompts.len());
-    for prompt in &cell.prompts {
-        results.push(run_sample(model, codec, cell, prompt, &mut cache)?);
-        cache.truncate(cell.shared.len());
-    }
-    Ok(results)
-}
-
-fn forward(model: &Model, cache: &mut KvCache, ids: &[u32]) -> Result<model::Hidden, EvalError> {
-    let options = ForwardOptions {
-        cache: Some(cache),
-        ..ForwardOptions::default()
-    };
-    Ok(model.forward(ids, options)?)
+    Ok(CellRunner::new(model).run(codec, cell)?.samples)
 }
 
 fn run_sample(
@@ -92,19 +170,24 @@ fn run_sample(
     loop {
         said.push(next);
         let text = codec.decode(&said).map_err(EvalError::Input)?;
-        let ended = first_integer(&text).is_some_and(|integer| !text.ends_with(integer));
-        if ended || said.len() == cell.answer_room {
+        let asked = prompt.values.len();
+        if cell.values.complete(&text, asked) || said.len() == cell.answer_room {
+            let right = right_values(cell.values, &text, &prompt.values, cell.any_order);
+            let first = prompt.needles.first();
             return Ok(SampleResult {
-                key: prompt.key.clone(),
-                hit: first_integer(&text) == Some(&prompt.key),
+                key: prompt.key(),
+                hit: right == asked,
+                values_right: right,
+                values_asked: asked,
                 answer: text,
                 log_probability: -scores.iter().map(|s| f64::from(s.nats)).sum::<f64>(),
                 answer_tokens: n,
                 first_rank: scores[0].rank,
                 largest_rank: scores.iter().map(|score| score.rank).max().unwrap_or(0),
                 prompt_tokens,
-                needle_at: cell.shared.len(),
-                needle_tokens: prompt.needle_tokens,
+                needle_at: first.map_or(cell.shared.len(), |needle| needle.at),
+                needle_tokens: first.map_or(0, |needle| needle.tokens),
+                needles: prompt.needles.clone(),
             });
         }
         let hidden = forward(model, cache, &[next])?;

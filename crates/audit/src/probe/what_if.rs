@@ -1,11 +1,11 @@
-//! Counterfactuals: the same weights under another bias, to tell what a failure is due to.
+//! Counterfactuals: the same weights under another bias or plan, to tell what a failure is due to.
 
 use model::ModelSpec;
-use numerics::{BiasShape, Remedy};
+use numerics::{BiasForm, BiasShape, Family, PrecisionPlan, Remedy};
 
 use crate::eval::EvalError;
 
-/// A change of the position bias at inference.
+/// A change of the position bias at inference, or of the plan that attention is computed under.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIf {
     name: String,
@@ -20,11 +20,33 @@ enum Change {
     SlopesOver(f64),
     /// Slopes times trained length over length, where the length is beyond the trained one.
     Interpolate,
+    /// The bias by distance, rounded once to f32.
+    RelativeF32,
+    /// The model as it is, its attention rounded as this plan does.
+    Plan(Box<PrecisionPlan>),
 }
 
 impl WhatIf {
-    /// Reads `slopes/2`, `interpolate` (slopes times trained length over length), or a remedy as [`Remedy::parse`] does, without
-    /// robust slopes, which need training.
+    /// Reads what [`WhatIf::parse`] does, or a precision plan of `family`, `NAME[:DTYPE]`.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse_for(text: &str, family: Family) -> Result<Self, EvalError> {
+        let name = text.trim().split(':').next().unwrap_or_default();
+        if !numerics::plan_names().contains(&name) {
+            return Self::parse(text);
+        }
+        match PrecisionPlan::parse(text.trim(), family) {
+            Ok(plan) => Ok(Self {
+                name: text.trim().to_owned(),
+                change: Change::Plan(Box::new(plan)),
+            }),
+            Err(error) => Err(EvalError::Input(format!("what-if {text:?}: {error}"))),
+        }
+    }
+
+    /// Reads `slopes/2`, `interpolate` (slopes times trained length over length), `relative-f32` (the bias by distance, rounded once
+    /// to f32), or a remedy as [`Remedy::parse`] does, without robust slopes, which need training.
     ///
     /// # Errors
     /// Anything else.
@@ -38,6 +60,8 @@ impl WhatIf {
             }
         } else if text == "interpolate" {
             Change::Interpolate
+        } else if text == "relative-f32" {
+            Change::RelativeF32
         } else {
             match Remedy::parse(text) {
                 Ok(remedy) if remedy.robust.is_some() => {
@@ -48,7 +72,7 @@ impl WhatIf {
                 Ok(remedy) => Change::Bias(remedy),
                 Err(error) => {
                     return fail(&format!(
-                        "expected slopes/N, interpolate or a remedy; {error}"
+                        "expected slopes/N, interpolate, relative-f32, a plan or a remedy; {error}"
                     ));
                 }
             }
@@ -63,6 +87,27 @@ impl WhatIf {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The cause of misses that it tests: what is found under it and not without it was hidden by that.
+    #[must_use]
+    pub fn tests(&self) -> &'static str {
+        match &self.change {
+            Change::Plan(_) => "precision",
+            Change::RelativeF32 => "bias form",
+            Change::SlopesOver(_) => "slope",
+            Change::Interpolate => "trained length",
+            Change::Bias(_) => "bias",
+        }
+    }
+
+    /// The plan that attention is to be computed under, where that is the change: [`model::Model::under_plan`].
+    #[must_use]
+    pub fn plan(&self) -> Option<&PrecisionPlan> {
+        match &self.change {
+            Change::Plan(plan) => Some(plan),
+            _ => None,
+        }
     }
 
     /// The model with the change, for sequences of `length` tokens. Parts of the bias function that the change does not name stay.
@@ -97,6 +142,11 @@ impl WhatIf {
                 let factor = trained as f64 / length.max(trained) as f64;
                 bias.interpolation *= factor;
             }
+            Change::RelativeF32 => {
+                spec.alibi.convention.form = BiasForm::Relative;
+                spec.alibi.convention.storage = None;
+            }
+            Change::Plan(_) => {}
         }
         Ok(spec)
     }
@@ -107,6 +157,18 @@ mod tests {
     use super::WhatIf;
 
     #[test]
+    fn plans_are_read_for_a_family() {
+        let family = numerics::Family::Bloom;
+        for good in ["f64", "hf-eager:bf16", "clamp=-12"] {
+            let what_if = WhatIf::parse_for(good, family).unwrap();
+            assert_eq!(what_if.name(), good);
+            assert_eq!(what_if.plan().is_some(), !good.contains('='));
+        }
+        let error = WhatIf::parse_for("hf-eager:f12", family).unwrap_err();
+        assert!(error.to_string().starts_with("what-if "), "{error}");
+    }
+
+    #[test]
     fn forms_are_read_or_refused_in_one_line() {
         for good in [
             "slopes/2",
@@ -115,6 +177,7 @@ mod tests {
             "clamp=-12",
             "log",
             "clamp=-12+log",
+            "relative-f32",
         ] {
             assert_eq!(WhatIf::parse(good).unwrap().name(), good);
         }

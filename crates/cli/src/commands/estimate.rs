@@ -37,16 +37,19 @@ pub(super) fn check(
 /// All weights are kept in memory up to this size, unless `--max-memory` allows less.
 const WEIGHTS_KEPT_BYTES: u64 = 16 << 30;
 
-/// The same for many unobserved passes of at most `length` tokens, with a key/value cache. Gives whether all weights may be kept
-/// in memory between passes; otherwise each pass reads them again.
+/// The same for many unobserved passes of at most `length` tokens, with `caches` key/value caches, at least one. Gives whether
+/// all weights may be kept in memory between passes; otherwise each pass reads them again.
 pub(super) fn check_repeated(
     spec: &ModelSpec,
     length: usize,
+    caches: u64,
     global: &GlobalArgs,
 ) -> Result<bool, Failure> {
+    let cache = 2 * (size_of::<f32>() * spec.n_layers * spec.kv_width()) as u64 * length as u64;
     let estimate = |keep_weights| {
         let request = MemoryRequest {
             cache: true,
+            evidence: (caches - 1) * cache,
             keep_weights,
             ..MemoryRequest::new(length)
         };

@@ -6,7 +6,8 @@ use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use crate::parse;
 use ::audit::eval::{
-    EvalError, Item, TextCodec, Windows, parse_items, score_documents, score_task,
+    EvalError, Item, TextCodec, Windows, count_items, parse_items, score_documents_in_pieces,
+    score_task,
 };
 use checkpoint::tokenizer::read_token_file;
 use checkpoint::{Checkpoint, HashCover};
@@ -16,6 +17,7 @@ use report::number::finite;
 use report::schema::{
     Envelope, EvalReport, Outcome, PerplexityReport, TaskItemRecord, TaskReport, TextInfo,
 };
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,8 +37,8 @@ pub(crate) struct EvalArgs {
     /// Token ids to predict, one document: whitespace separated text, little-endian .i32 or .u16, or .npy
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tokenizer", "bytes"])]
     tokens: Option<PathBuf>,
-    /// Task to answer: JSON lines with context and continuation, query, choices and gold, or context_options, continuation
-    /// and gold
+    /// Task to answer: JSON lines with context and continuation; query, choices and gold; context_options, continuation and
+    /// gold; or HellaSwag's activity_label, ctx_a, ctx_b, endings and label (also as text, six lines an item)
     #[arg(long, value_name = "FILE")]
     task: Option<PathBuf>,
     #[command(flatten)]
@@ -47,6 +49,9 @@ pub(crate) struct EvalArgs {
     /// Tokens between the beginnings of two windows, up to --length [default: half of it]
     #[arg(long, value_name = "TOKENS", value_parser = parse::length, conflicts_with = "task")]
     stride: Option<u64>,
+    /// Run each window in pieces of N tokens on a key/value cache, as servers do; changes rounding only [default: all at once]
+    #[arg(long, value_name = "N", conflicts_with = "task")]
+    chunk: Option<NonZeroUsize>,
     /// Score the first N items of the task
     #[arg(long, value_name = "N", conflicts_with_all = ["text", "tokens"], value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -91,7 +96,10 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
                 .iter()
                 .map(|ids| windows.of(ids.len()).count() as u64);
             let bar = global.talk().bar("windows", n.sum());
-            let score = score_documents(&model, &documents.ids, windows, &|| bar.inc(1))
+            let score =
+                score_documents_in_pieces(&model, &documents.ids, windows, args.chunk, &|| {
+                    bar.inc(1)
+                })
                 .map_err(|error| at(&args.path, &error))?;
             bar.finish_and_clear();
             if score.nats.n() == 0 {
@@ -102,7 +110,10 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
             }
             beyond_trained(&mut outcome, &spec, windows.length());
             envelope.text = Some(documents.info);
-            perplexity = Some(PerplexityReport::new(&score, windows));
+            perplexity = Some(PerplexityReport {
+                chunk: args.chunk.map(|chunk| chunk.get() as u64),
+                ..PerplexityReport::new(&score, windows)
+            });
         }
         Some(file) => {
             task = Some(answer(
@@ -139,7 +150,7 @@ fn model(
     length: usize,
     global: &GlobalArgs,
 ) -> Result<Model, Failure> {
-    let keep = estimate::check_repeated(spec, length, global)?;
+    let keep = estimate::check_repeated(spec, length, 1, global)?;
     Model::new(spec.clone(), checkpoint.clone())
         .map(|model| model.keep_weights(keep))
         .map_err(|error| Failure::error(error.to_string()))
@@ -285,7 +296,7 @@ fn answer(
         delimiter: args.delimiter.clone(),
         prefix_token: args.prefix_token,
         items: items.len() as u64,
-        items_available: text.lines().filter(|line| !line.trim().is_empty()).count() as u64,
+        items_available: count_items(&text) as u64,
         chance: chance.mean().filter(|_| !last_word),
         acc: (&score.accuracy).into(),
         acc_norm: (&score.accuracy_by_character).into(),

@@ -40,6 +40,9 @@ pub struct PerplexityReport {
     pub length: u64,
     /// Tokens between the beginnings of two windows; equal to `length` for disjoint blocks.
     pub stride: u64,
+    /// Tokens of the pieces that a window was run in, on a key/value cache; `null` where it was run at once.
+    #[serde(default)]
+    pub chunk: Option<u64>,
     /// Windows that were run.
     pub windows: u64,
     /// Tokens that were not predicted: the first of each document, and of each window where windows are disjoint.

@@ -30,8 +30,9 @@ pub use measure::{
 pub use pair::{Difference, HeadDifference, PairReport, QuantitySummary};
 
 pub use probe::{
-    ProbeArea, ProbeCell, ProbeHeader, ProbeReport, ProbeSample, ProbeScore, ProbeSettings,
-    ProbeWhatIf,
+    ProbeArea, ProbeCell, ProbeHeadSight, ProbeHeader, ProbeItemRecord, ProbeNeedle, ProbePrompt,
+    ProbePromptCell, ProbePromptRecord, ProbePromptsReport, ProbeReport, ProbeSample, ProbeScore,
+    ProbeSettings, ProbeWhatIf, ProbeWitness,
 };
 
 pub use study::{

@@ -32,11 +32,12 @@ impl RenderText for EvalReport {
 
 fn losses(page: &mut Page<'_>, report: &PerplexityReport) {
     page.paragraph(&format!(
-        "Windows of {}, {} apart: {}; {} predicted.",
+        "Windows of {}, {} apart: {}; {} predicted{}.",
         plural(report.length, "token"),
         report.stride,
         plural(report.windows, "window"),
-        plural(report.all.tokens, "token")
+        plural(report.all.tokens, "token"),
+        pieces(report)
     ));
     let by_document = match report.standard_error_nats_by_document {
         Some(error) => format!(", {} by document", short(error)),
@@ -71,6 +72,12 @@ fn losses(page: &mut Page<'_>, report: &PerplexityReport) {
         }
         page.table(&table);
     }
+}
+
+fn pieces(report: &PerplexityReport) -> String {
+    report.chunk.map_or_else(String::new, |chunk| {
+        format!(", in pieces of {}", plural(chunk, "token"))
+    })
 }
 
 fn loss_table(first: &str) -> Table {

@@ -22,7 +22,7 @@ pub(super) fn configuration(settings: &ProbeSettings) -> Result<String, Failure>
 }
 
 /// Compact JSON and a line break.
-fn line(value: &impl Serialize) -> Result<String, Failure> {
+pub(super) fn line(value: &impl Serialize) -> Result<String, Failure> {
     let mut line =
         serde_json::to_string(value).map_err(|error| Failure::error(format!("JSON: {error}")))?;
     line.push('\n');
