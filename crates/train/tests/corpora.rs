@@ -298,6 +298,43 @@ fn changed_bytes_are_noticed() {
     fails(&path, &["is not a whole tar archive"]);
 }
 
+/// Any byte of any container may be wrong: an error or a text, never a panic or an allocation on the file's word.
+#[test]
+fn hostile_bytes_are_survived() {
+    let folder = tempfile::tempdir().unwrap();
+    let texts = &texts()[..12];
+    let text = texts.join("<|endoftext|>").into_bytes();
+    let files = [
+        ("a.txt", text.clone()),
+        ("b.jsonl", b"{\"text\":\"x\"}".to_vec()),
+    ];
+    let mut errors = 0;
+    for (name, bytes, step) in [
+        ("a.parquet", table(texts, Compression::SNAPPY), 1),
+        (
+            "b.parquet",
+            table(texts, Compression::ZSTD(Default::default())),
+            5,
+        ),
+        ("a.txt.gz", pack("gz", &text), 4),
+        ("a.txt.xz", pack("xz", &text), 4),
+        ("a.txt.zst", pack("zst", &text), 4),
+        ("a.tar", archive(&files), 23),
+    ] {
+        let path = folder.path().join(name);
+        for at in (0..bytes.len()).step_by(step) {
+            for change in [0x01, 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= change;
+                std::fs::write(&path, bytes).unwrap();
+                let read = each_document(&path, "text", &AtomicU64::new(0), &mut |_| Ok(()));
+                errors += usize::from(read.is_err());
+            }
+        }
+    }
+    assert!(errors > 200, "{errors}");
+}
+
 #[test]
 fn nothing_in_it() {
     let folder = tempfile::tempdir().unwrap();

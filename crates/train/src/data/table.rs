@@ -17,7 +17,7 @@ use crate::error::TrainError;
 /// Rows read at a time.
 const ROWS: usize = 1024;
 
-/// Hands the text of every row to `each`, with its number from 0; rows without a value are left out. `read` counts bytes of the file.
+/// Hands the text of every row to `each`, in order; rows without a value are left out. `read` counts bytes of the file.
 ///
 /// # Errors
 /// A file that is no Parquet or is damaged, a column that is not there or holds no text, text that is not UTF-8; what `each` says.
@@ -31,28 +31,27 @@ pub(crate) fn rows(
         file: path,
         entry: None,
     };
-    let fail = |e: ParquetError| place.error(format!("is not a whole Parquet file: {e}"));
     let file = std::fs::File::open(path).map_err(|e| TrainError::io(path, &e))?;
     let size = file.metadata().map_err(|e| TrainError::io(path, &e))?.len();
-    let reader = SerializedFileReader::new(file).map_err(fail)?;
+    let reader = guarded(place, || SerializedFileReader::new(file))?;
     let metadata = reader.metadata();
     let index = find(metadata.file_metadata().schema_descr(), column, place)?;
     let groups = reader.num_row_groups();
     let mut row = 0u64;
     for number in 0..groups {
-        let group = reader.get_row_group(number).map_err(fail)?;
+        let group = guarded(place, || reader.get_row_group(number))?;
         let expected = group.metadata().num_rows() as u64;
         let first = row;
         let ColumnReader::ByteArrayColumnReader(mut values) =
-            group.get_column_reader(index).map_err(fail)?
+            guarded(place, || group.get_column_reader(index))?
         else {
             return Err(place.error(format!("column {column:?} holds no text")));
         };
         loop {
             let (mut levels, mut texts): (Vec<i16>, Vec<ByteArray>) = (Vec::new(), Vec::new());
-            let (records, _, _) = values
-                .read_records(ROWS, Some(&mut levels), None, &mut texts)
-                .map_err(fail)?;
+            let (records, _, _) = guarded(place, || {
+                values.read_records(ROWS, Some(&mut levels), None, &mut texts)
+            })?;
             if records == 0 {
                 break;
             }
@@ -81,6 +80,20 @@ pub(crate) fn rows(
         read.fetch_add(size, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// A call of the Parquet library, which panics at some damaged files instead of returning its error.
+fn guarded<T>(
+    place: Place<'_>,
+    call: impl FnOnce() -> Result<T, ParquetError>,
+) -> Result<T, TrainError> {
+    // What the call may have left half done is dropped with the error.
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|e| place.error(format!("is not a whole Parquet file: {e}"))),
+        Err(_) => {
+            Err(place.error("is not a whole Parquet file: its own numbers contradict one another"))
+        }
+    }
 }
 
 /// Index of the column among the file's leaves.

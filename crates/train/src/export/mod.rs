@@ -6,7 +6,8 @@
 //! | `mpt` | linear bias, LayerNorm, GELU, tied head, no biases: a folder for `transformers` |
 //! | `gguf` | linear bias, LayerNorm, GELU, a byte-level BPE: one file for llama.cpp, with the tokenizer |
 //!
-//! What a target cannot express is refused with the reason.
+//! What a target cannot express is refused with the reason. BLOOM's layout is none of them: it norms the embedding, which this decoder
+//! does not.
 
 mod gguf;
 mod mpt;
