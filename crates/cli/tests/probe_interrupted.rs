@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::embedded_folder;
+use support::tiny_folder;
 
 const GRID: [&str; 8] = [
     "--lengths",
@@ -52,7 +52,7 @@ fn random(state: &mut u64, n: u64) -> u64 {
 /// are spread over the whole run: between cells, inside a cell, and inside a line where the file system lets that be seen.
 #[test]
 fn twenty_interruptions_leave_the_file_of_an_undisturbed_run() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let whole = finish(folder.path(), &folder.path().join("whole.jsonl"));
     let results = folder.path().join("interrupted.jsonl");
     let (mut state, mut killed) = (2026, 0);

@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Run, embedded_folder, snellen};
+use support::{Run, snellen, tiny_folder};
 
 const GRID: &str = "--lengths 420,520 --depths 2 --samples 2 --seed 5";
 
@@ -45,7 +45,7 @@ fn ids(prompt: &Value) -> Vec<u64> {
 
 #[test]
 fn prompts_that_were_only_built_are_those_of_a_run() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let built = json(folder.path(), &format!("{GRID} --build-only"));
     assert_eq!(json(folder.path(), &format!("{GRID} --build-only")), built);
     let items = folder.path().join("items.jsonl");
@@ -88,9 +88,9 @@ fn prompts_that_were_only_built_are_those_of_a_run() {
 /// At most one begin-of-text, at the very beginning, and every fact verbatim where it is said to be.
 #[test]
 fn prompts_hold_their_facts_and_one_prefix() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let text = folder.path().join("text.txt");
-    std::fs::write(&text, include_str!("../src/embedded/text.txt")).unwrap();
+    std::fs::write(&text, include_str!("tiny/text.txt")).unwrap();
     let text = text.display();
     for (task, n) in [
         ("--task passkey".to_owned(), 1),
@@ -149,7 +149,7 @@ fn prompts_hold_their_facts_and_one_prefix() {
 
 #[test]
 fn a_control_has_everything_but_the_facts() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let with = prompts(folder.path(), "--lengths 400 --depths 1 --samples 1");
     let without = prompts(
         folder.path(),
@@ -180,7 +180,7 @@ fn a_control_has_everything_but_the_facts() {
 
 #[test]
 fn every_head_is_a_witness_under_every_plan() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let grid = "--lengths 420 --depths 2 --samples 2";
     let report = json(folder.path(), &format!("{grid} --plan ieee,hf-eager:f16"));
     for cell in report["cells"].as_array().unwrap() {
@@ -225,7 +225,7 @@ fn every_head_is_a_witness_under_every_plan() {
 
 #[test]
 fn misses_are_listed_on_request() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let plain = probe(folder.path(), GRID).stdout;
     let listed = probe(folder.path(), &format!("{GRID} --show-failures")).stdout;
     assert!(!plain.contains("Misses"));
@@ -234,7 +234,7 @@ fn misses_are_listed_on_request() {
 
 #[test]
 fn precision_is_a_counterfactual_too() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     let report = json(
         folder.path(),
         "--lengths 300 --depths 1 --samples 1 --what-if f64,relative-f32,hf-eager:bf16",
@@ -252,7 +252,7 @@ fn precision_is_a_counterfactual_too() {
 
 #[test]
 fn what_cannot_be_built_is_one_line() {
-    let folder = embedded_folder();
+    let folder = tiny_folder();
     for (args, expect) in [
         ("--lengths 400 --task passkey --needles 3", "one fact"),
         ("--lengths 400 --task multi-key --needles 0", "1 to 1000"),

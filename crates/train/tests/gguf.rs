@@ -139,7 +139,12 @@ fn what_is_written_is_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let network = network(shape(), &PositionConfig::default());
-    let params = network.layout.initial(&network.shape, &network.position, 3);
+    let params = network.layout.initial(
+        &network.shape,
+        &network.position,
+        snellen_train::params::Init::Gpt2,
+        3,
+    );
     let json = tokenizer();
     for (stored, matrix, round) in [
         (StoredAs::F32, 0, (|x| x) as fn(f32) -> f32),
@@ -189,7 +194,12 @@ fn what_llama_cpp_cannot_express_is_refused() {
     let refused = |shape: ModelShape, position: &str, json: Option<&str>, wanted: &str| {
         let position: PositionConfig = toml::from_str(position).unwrap();
         let network = network(shape, &position);
-        let mut params = network.layout.initial(&network.shape, &network.position, 3);
+        let mut params = network.layout.initial(
+            &network.shape,
+            &network.position,
+            snellen_train::params::Init::Gpt2,
+            3,
+        );
         params[5] = 1e5;
         let json = json.map(str::as_bytes);
         let error = write_gguf(&path, "t", &network, &params, json, StoredAs::F16).unwrap_err();
