@@ -200,7 +200,8 @@ fn a_study_killed_and_continued_is_one_never_interrupted() {
         while parent.try_wait().unwrap().is_none() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
         }
-        if parent.try_wait().unwrap().is_some() {
+        if let Some(status) = parent.try_wait().unwrap() {
+            assert!(status.success(), "{status}");
             break;
         }
         parent.kill().unwrap();
@@ -432,6 +433,49 @@ fn a_killed_trial_does_not_stop_the_others() {
     let said = ok(&again);
     assert!(said.contains("1 trial to run, 1 done before"), "{said}");
     assert_eq!(set.record("long", "linear-s1")["status"], "done");
+}
+
+/// Ctrl-C reaches the parent alone: the child stops with a checkpoint, and the same command goes on from it.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupt_is_passed_on_and_a_budget_ends_a_sitting() {
+    let set = Set::new();
+    let file = set.study("long.toml", |text| {
+        text.replace("32:20, 64:12", "32:20, 64:4000")
+            .replace("seeds = [1, 2]", "seeds = [1]")
+    });
+    let to = set.at("long");
+    let run = ["study", "run", &file, "--to", &to, "--threads", "1"];
+    let said = ok(&[&run[..], &["--max-minutes", "1e-9"]].concat());
+    assert!(said.contains("0 done, 0 failed, 3 not done"), "{said}");
+
+    let parent = Command::new(cargo_bin("snellen"))
+        .args(run)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = set.path("long/trials/linear-s1/run/checkpoints/step-00000008");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !begun.exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let interrupt = ["-INT", &parent.id().to_string()].map(str::to_owned);
+    assert!(
+        Command::new("kill")
+            .args(interrupt)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = parent.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("linear-s1: stopped"), "{said}");
+    assert!(said.contains("go on with `snellen study run "), "{said}");
+    assert!(!set.path("long/trials/linear-s1/trial.json").exists());
+    assert!(processes_in(&to).is_empty(), "no child outlives its parent");
+    let log = std::fs::read_to_string(set.path("long/trials/linear-s1/log.txt")).unwrap();
+    assert!(log.contains("stopped after step "), "{log}");
 }
 
 /// The study for a GPU is whole: everything in it is checked, with token files of a generated text.

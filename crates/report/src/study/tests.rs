@@ -142,7 +142,13 @@ fn questions_are_pooled_in_a_trial_and_seeds_are_averaged() {
     assert!((changed.mean - 0.09).abs() < 1e-12);
 
     let cost = find(&report, "cost", "time per step over the baseline's", "b");
-    assert_eq!(cost.values, [1.5, 1.5]);
+    // 3 s against 2 s for ten steps each, by two divisions
+    let off = |value: &f64| (value - 1.5).abs() < 4.0 * f64::EPSILON;
+    assert!(
+        cost.n == 2 && cost.values.iter().all(off),
+        "{:?}",
+        cost.values
+    );
 
     let status: Vec<&str> = report.trials.iter().map(|t| t.status.as_str()).collect();
     assert_eq!(status, ["done", "done", "done", "done", "done", "diverged"]);

@@ -2,6 +2,7 @@
 //! row under a precision plan.
 
 mod planned;
+mod zeroed;
 
 use kernels::{AttentionInput, AttentionShape, BiasTable, Gradients, Heads};
 use numerics::{BiasFunction, CapOrder, PrecisionPlan};

@@ -1,9 +1,10 @@
 //! Attention row by row under a rule that makes weights zero: slow, every pair visited, for runs in which the number format is
-//! what is studied.
+//! what is studied. Zeroing beyond a gap alone goes faster, in `zeroed`.
 
 use numerics::{BiasFunction, CapOrder, RowInput, emulate_row};
 use rayon::prelude::*;
 
+use super::zeroed::Columns;
 use super::{Attention, AttentionRule};
 use crate::ops::{dot, simd};
 
@@ -53,6 +54,23 @@ impl<'a> RowRule<'a> {
 
     fn bias(&self, distance: usize) -> f32 {
         self.table.get(distance).copied().unwrap_or(0.0)
+    }
+
+    /// The bias by distance; empty without one.
+    pub(super) fn table(&self) -> &'a [f32] {
+        self.table
+    }
+
+    pub(super) fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// The gap beyond which weights are zero, where rows can be taken in vectors.
+    fn gap(&self) -> Option<f32> {
+        match self.rule {
+            AttentionRule::ZeroBeyond(nats) if self.cap.is_none() => Some(*nats as f32),
+            _ => None,
+        }
     }
 
     /// Weights of query `query` over keys `0 ..= query`; `key` gives the vector of a key.
@@ -161,11 +179,22 @@ impl<'a> Packed<'a> {
 }
 
 /// Gradients of one head of one sequence: `[rows, head_width]` each, and by distance.
-struct HeadGradient {
-    dq: Vec<f32>,
-    dk: Vec<f32>,
-    dv: Vec<f32>,
-    by_distance: Vec<f32>,
+pub(super) struct HeadGradient {
+    pub(super) dq: Vec<f32>,
+    pub(super) dk: Vec<f32>,
+    pub(super) dv: Vec<f32>,
+    pub(super) by_distance: Vec<f32>,
+}
+
+impl HeadGradient {
+    pub(super) fn zeros(n: usize, w: usize) -> Self {
+        Self {
+            dq: vec![0.0; n * w],
+            dk: vec![0.0; n * w],
+            dv: vec![0.0; n * w],
+            by_distance: vec![0.0; n],
+        }
+    }
 }
 
 impl Attention<'_> {
@@ -188,6 +217,17 @@ impl Attention<'_> {
     }
 
     pub(super) fn forward_planned(&self, qkv: &[f32], out: &mut [f32], lse: &mut [f32]) {
+        self.forward_rows(qkv, out, lse, true);
+    }
+
+    /// Row by row; whole rows in vectors where `vectors` allows it and the rule and values do.
+    pub(super) fn forward_rows(
+        &self,
+        qkv: &[f32],
+        out: &mut [f32],
+        lse: &mut [f32],
+        vectors: bool,
+    ) {
         let (w, width) = (self.head_width, self.width());
         let tasks = self.tasks();
         let done: Vec<(Vec<f32>, Vec<f32>)> = tasks
@@ -195,6 +235,11 @@ impl Attention<'_> {
             .map(|&(first, end, head)| {
                 let rule = self.row_rule(head);
                 let packed = self.packed(qkv, first, head);
+                if let (true, Some(limit)) = (vectors, rule.gap())
+                    && let Some(columns) = Columns::gather(&packed, end - first, w)
+                {
+                    return columns.forward(&rule, limit);
+                }
                 let mut row = RowWeights::default();
                 let (mut out, mut lse) = (vec![0.0; (end - first) * w], Vec::new());
                 for query in 0..end - first {
@@ -240,11 +285,23 @@ impl Attention<'_> {
         d_qkv: &mut [f32],
         d_table: Option<&mut [f32]>,
     ) {
+        self.backward_rows(qkv, d_out, d_qkv, d_table, true);
+    }
+
+    /// The backward pass of [`Attention::forward_rows`].
+    pub(super) fn backward_rows(
+        &self,
+        qkv: &[f32],
+        d_out: &[f32],
+        d_qkv: &mut [f32],
+        d_table: Option<&mut [f32]>,
+        vectors: bool,
+    ) {
         let (w, width) = (self.head_width, self.width());
         let tasks = self.tasks();
         let done: Vec<HeadGradient> = tasks
             .par_iter()
-            .map(|&(first, end, head)| self.head_backward(qkv, d_out, first, end, head))
+            .map(|&(first, end, head)| self.head_backward(qkv, d_out, (first, end), head, vectors))
             .collect();
         for (&(first, end, head), gradient) in tasks.iter().zip(&done) {
             for r in 0..end - first {
@@ -272,19 +329,22 @@ impl Attention<'_> {
         &self,
         qkv: &[f32],
         d_out: &[f32],
-        first: usize,
-        end: usize,
+        (first, end): (usize, usize),
         head: usize,
+        vectors: bool,
     ) -> HeadGradient {
         let (w, n) = (self.head_width, end - first);
         let (rule, packed) = (self.row_rule(head), self.packed(qkv, first, head));
         let (scale, cap) = (self.scale(), self.bias.cap());
-        let mut g = HeadGradient {
-            dq: vec![0.0; n * w],
-            dk: vec![0.0; n * w],
-            dv: vec![0.0; n * w],
-            by_distance: vec![0.0; n],
-        };
+        if let (true, Some(limit)) = (vectors, rule.gap())
+            && let Some(columns) = Columns::gather(&packed, n, w)
+        {
+            let width = self.width();
+            return columns.backward(&rule, limit, |query| {
+                &d_out[(first + query) * width + head * w..][..w]
+            });
+        }
+        let mut g = HeadGradient::zeros(n, w);
         let mut row = RowWeights::default();
         let mut d_weights = Vec::new();
         for query in 0..n {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use train::study::CheckedTrial;
 
@@ -16,6 +17,14 @@ const PAUSE: Duration = Duration::from_millis(40);
 
 /// Lines of a failed child's log that are kept in the record.
 const LAST_LINES: usize = 3;
+
+/// Held while a lock of a trial is, and while a process is started: a process that is being made has a copy of every open file for a
+/// moment, and with it would keep another trial's lock.
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn starting() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How a trial's process ended.
 #[derive(Clone, Debug)]
@@ -45,6 +54,7 @@ impl Orders<'_> {
         std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::error(format!("{}: {error}", folder.display())))?;
         // held while the folder is described; the child takes it again
+        let alone = starting();
         let Some(lock) = state::lock(&folder)? else {
             return Ok(Ended::Busy);
         };
@@ -59,6 +69,7 @@ impl Orders<'_> {
         let log = folder.join("log.txt");
         let from = std::fs::metadata(&log).map_or(0, |found| found.len());
         drop(lock);
+        drop(alone);
         let status = self.wait(&folder, &log)?;
         if let Some(record) = state::record(&folder)? {
             let _ = std::fs::remove_file(folder.join("trial.before.json"));
@@ -67,6 +78,7 @@ impl Orders<'_> {
         if status.success() || self.stop.load(Ordering::Relaxed) {
             return Ok(Ended::Stopped);
         }
+        let _alone = starting();
         let Some(_lock) = state::lock(&folder)? else {
             return Ok(Ended::Busy);
         };
@@ -98,7 +110,9 @@ impl Orders<'_> {
         if self.keep_checkpoints {
             command.arg("--keep-checkpoints");
         }
+        let alone = starting();
         let mut child = command.spawn().map_err(fail)?;
+        drop(alone);
         let mut stdin = child.stdin.take();
         loop {
             if let Some(status) = child.try_wait().map_err(fail)? {

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use ::report::schema::{StudyTrial, TrialStatus};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use train::config::RunConfig;
 use train::run::RunRecord;
 use train::study::{CheckedTrial, EvaluateConfig, Trial};
@@ -137,8 +138,22 @@ fn first_difference(before: &toml::Table, now: &toml::Table, path: &str) -> Opti
     None
 }
 
-/// Takes the lock of a trial; `None` where another process has it.
+/// How often a lock that is held is asked for, and how long in between: a process that was told to stop ends its step first.
+const LOCK_TRIES: usize = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(40);
+
+/// Takes the lock of a trial; `None` where another process has it and keeps it for two seconds.
 pub(super) fn lock(folder: &Path) -> Result<Option<File>, Failure> {
+    for _ in 1..LOCK_TRIES {
+        if let Some(file) = try_lock(folder)? {
+            return Ok(Some(file));
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    try_lock(folder)
+}
+
+fn try_lock(folder: &Path) -> Result<Option<File>, Failure> {
     let path = folder.join("lock");
     let fail = |error: std::io::Error| Failure::error(format!("{}: {error}", path.display()));
     let file = std::fs::OpenOptions::new()
