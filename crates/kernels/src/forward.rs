@@ -380,6 +380,8 @@ impl Call<'_> {
             row_lse: lse,
             proven_zero_before: to.from_key,
             bias,
+            tile_bias: task.bias,
+            isa: self.isa,
         });
     }
 }

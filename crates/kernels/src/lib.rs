@@ -48,6 +48,7 @@ pub mod reference;
 mod score_tile;
 mod skip;
 mod tile;
+mod weigh;
 
 pub use backward::{
     Gradients, attention_backward, attention_backward_with, attention_backward_workspace_bytes,
@@ -57,3 +58,4 @@ pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;
+pub use weigh::{LaneRows, VisibleBlock, WeighedBlock, sum_by_difference};

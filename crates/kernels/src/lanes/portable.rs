@@ -130,5 +130,15 @@ impl Lanes for Portable {
         })
     }
     #[inline(always)]
+    fn shift_in(self, x: V, next: V) -> V {
+        let mut out = [next[0]; W];
+        out[..W - 1].copy_from_slice(&x[1..]);
+        out
+    }
+    #[inline(always)]
+    fn first(self, x: V) -> f32 {
+        x[0]
+    }
+    #[inline(always)]
     fn prefetch(self, _p: *const f32) {}
 }

@@ -104,14 +104,14 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
 }
 
 /// Bias of key `j` of a block for the queries of vector `v`, added to their scores.
-trait AddBias: Copy {
+pub(crate) trait AddBias: Copy {
     /// # Safety
     /// Key `j` is in the block, and the tables cover the tile.
     unsafe fn add<S: Lanes>(self, s: S, x: S::V, j: usize, v: usize) -> S::V;
 }
 
 #[derive(Clone, Copy)]
-struct NoBias;
+pub(crate) struct NoBias;
 
 impl AddBias for NoBias {
     #[inline(always)]
@@ -122,7 +122,7 @@ impl AddBias for NoBias {
 
 /// Points to the bias of the block's first key.
 #[derive(Clone, Copy)]
-struct KeyBias(*const f32);
+pub(crate) struct KeyBias(pub(crate) *const f32);
 
 impl AddBias for KeyBias {
     #[inline(always)]
@@ -134,7 +134,7 @@ impl AddBias for KeyBias {
 
 /// Points to the bias of the tile's first query and the block's first key.
 #[derive(Clone, Copy)]
-struct DifferenceBias(*const f32);
+pub(crate) struct DifferenceBias(pub(crate) *const f32);
 
 impl AddBias for DifferenceBias {
     #[inline(always)]
