@@ -40,6 +40,7 @@ pub mod emulated;
 pub mod exp;
 mod forward;
 mod input;
+mod lane_loops;
 mod lanes;
 pub mod matrix;
 mod observer;
@@ -55,7 +56,10 @@ pub use backward::{
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
+pub use lane_loops::{
+    LaneBias, count_above, count_by_difference, lane_gaps, raise, sum_by_difference,
+};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;
-pub use weigh::{LaneRows, VisibleBlock, WeighedBlock, sum_by_difference};
+pub use weigh::{BlockRange, LaneRows, VisibleBlock, WeighedBlock};

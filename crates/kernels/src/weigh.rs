@@ -1,9 +1,5 @@
 //! Weights of a tile whose rows are final: by difference, with gap, and how many are beyond two gaps. One pass over the
 //! scores, everything in registers.
-//!
-//! A sum by difference runs along the diagonals of a block. The lanes of a register hold neighbouring differences; from one
-//! key to the one before it every query's difference grows by one, so the register moves down by one lane and the lane that
-//! falls out is done. (Adding every key's lanes to memory one place further on waits for the store before it, each time.)
 #![allow(
     unsafe_code,
     reason = "raw loads and stores; each block states why it is sound"
@@ -16,7 +12,8 @@
 use std::ops::Range;
 
 use crate::exp::exp_lifted;
-use crate::lanes::{Isa, Lanes, dispatch};
+use crate::lane_loops::Diagonals;
+use crate::lanes::{Lanes, dispatch};
 use crate::score_tile::ScoreTile;
 use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, LIFT, NoBias, TILE_MAX, TileBias};
 
@@ -55,7 +52,36 @@ pub struct VisibleBlock {
     pub size: [f32; TILE_MAX],
 }
 
+/// Scores of a block over the pairs that are visible.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockRange {
+    /// `[lanes]`: smallest score with bias, nats; infinite for lanes that see nothing of the block.
+    pub low: [f32; TILE_MAX],
+    /// `[lanes]`: largest; minus infinity likewise.
+    pub high: [f32; TILE_MAX],
+    /// Smallest and largest gap of any pair, nats; infinite and minus infinite if there is none.
+    pub near: f32,
+    /// See `near`.
+    pub far: f32,
+    /// Largest absolute raw score, of hidden pairs and idle lanes too.
+    pub raw: f32,
+}
+
 impl ScoreTile<'_> {
+    /// The scores of the block, or the visible part of one, `keys`. Reads the pairs only on the diagonal.
+    ///
+    /// # Panics
+    /// As [`ScoreTile::weigh`].
+    pub fn range(&self, keys: Range<usize>, rows: &LaneRows<'_>) -> BlockRange {
+        self.check(&keys, rows);
+        dispatch!(
+            self.isa,
+            range_lanes,
+            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>) -> BlockRange
+                = (self, keys, rows)
+        )
+    }
+
     /// Largest raw scores of the pairs of a block whose gap, nats, is not above `gap`.
     ///
     /// # Panics
@@ -120,23 +146,6 @@ impl ScoreTile<'_> {
     }
 }
 
-/// Adds `values`, `[keys, lanes]`, to the sums by difference, the newest key's first: value `lane` of the last key to
-/// `by_difference[lane]`, of the key before it to `by_difference[lane + 1]`, and so on.
-///
-/// # Panics
-/// If `lanes` is not that of a [`ScoreTile`], or if `by_difference` does not hold `keys - 1 + lanes` values.
-pub fn sum_by_difference(lanes: usize, values: &[f32], by_difference: &mut [f32]) {
-    let keys = values.len() / lanes;
-    assert!(
-        keys > 0 && values.len() == keys * lanes && by_difference.len() == keys - 1 + lanes,
-        "{} sums for {keys} keys",
-        by_difference.len()
-    );
-    // An instruction set whose vectors divide the tile.
-    let isa = Isa::of_lanes(lanes);
-    dispatch!(isa, sum_lanes, (lanes: usize, values: &[f32], to: &mut [f32]) = (lanes, values, by_difference));
-}
-
 /// Calls `$body` with the bias of the keys `$keys` of a tile as `$bias`.
 macro_rules! with_bias {
     ($tile:expr, $keys:expr, $bias:ident => $body:expr) => {
@@ -159,85 +168,6 @@ macro_rules! with_bias {
         }
     };
 }
-#[inline(always)]
-fn sum_lanes<S: Lanes>(s: S, lanes: usize, values: &[f32], to: &mut [f32]) {
-    let (keys, from, to) = (values.len() / lanes, values.as_ptr(), to.as_mut_ptr());
-    // SAFETY: the caller has checked the lengths.
-    unsafe {
-        match lanes / S::WIDTH {
-            1 => sum_block::<S, 1>(s, keys, from, to),
-            2 => sum_block::<S, 2>(s, keys, from, to),
-            3 => sum_block::<S, 3>(s, keys, from, to),
-            n => unreachable!("a tile of {n} vectors"),
-        }
-    }
-}
-
-/// # Safety
-/// `from` holds `keys` rows of a tile, `to` one value less than `keys` and a tile.
-#[inline(always)]
-unsafe fn sum_block<S: Lanes, const NV: usize>(s: S, keys: usize, from: *const f32, to: *mut f32) {
-    let w = S::WIDTH;
-    // SAFETY: by the caller's promise.
-    unsafe {
-        let mut sums = Diagonals::<S, NV>::load(s, to);
-        for j in (0..keys).rev() {
-            for v in 0..NV {
-                sums.0[v] = s.add(sums.0[v], s.load(from.add((j * NV + v) * w)));
-            }
-            if j > 0 {
-                sums.step(s, to.add(keys - 1 - j));
-            }
-        }
-        sums.store(s, to.add(keys - 1));
-    }
-}
-
-/// Sums by difference of a tile's lanes, lane 0 the smallest difference.
-struct Diagonals<S: Lanes, const NV: usize>([S::V; NV]);
-
-impl<S: Lanes, const NV: usize> Diagonals<S, NV> {
-    /// # Safety
-    /// `at` holds a tile.
-    #[inline(always)]
-    unsafe fn load(s: S, at: *const f32) -> Self {
-        let mut sums = [s.splat(0.0); NV];
-        for v in 0..NV {
-            // SAFETY: by the caller's promise.
-            sums[v] = unsafe { s.load(at.add(v * S::WIDTH)) };
-        }
-        Self(sums)
-    }
-
-    /// # Safety
-    /// As for [`Diagonals::load`].
-    #[inline(always)]
-    unsafe fn store(self, s: S, at: *mut f32) {
-        for v in 0..NV {
-            // SAFETY: by the caller's promise.
-            unsafe { s.store(at.add(v * S::WIDTH), self.0[v]) };
-        }
-    }
-
-    /// Moves on to the key before: the smallest difference is written to `at`, where it belongs, and the one behind the largest is
-    /// read.
-    ///
-    /// # Safety
-    /// `at` holds a tile and one value more.
-    #[inline(always)]
-    unsafe fn step(&mut self, s: S, at: *mut f32) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            *at = s.first(self.0[0]);
-            for v in 0..NV - 1 {
-                self.0[v] = s.shift_in(self.0[v], self.0[v + 1]);
-            }
-            let next = s.splat(*at.add(NV * S::WIDTH));
-            self.0[NV - 1] = s.shift_in(self.0[NV - 1], next);
-        }
-    }
-}
-
 #[inline(always)]
 fn weigh_lanes<S: Lanes>(
     s: S,
@@ -276,6 +206,95 @@ fn weigh_biased<S: Lanes, const NV: usize>(
             }
         }
     })
+}
+
+#[inline(always)]
+fn range_lanes<S: Lanes>(
+    s: S,
+    tile: &ScoreTile<'_>,
+    keys: Range<usize>,
+    rows: &LaneRows<'_>,
+) -> BlockRange {
+    let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
+    let mut range = BlockRange {
+        low: [f32::INFINITY; TILE_MAX],
+        high: [f32::NEG_INFINITY; TILE_MAX],
+        near: f32::INFINITY,
+        far: f32::NEG_INFINITY,
+        raw: 0.0,
+    };
+    let last = relative_keys(rows, &keys);
+    let (mut near, mut far, mut size) = (inf, lowest, s.splat(0.0));
+    for v in 0..tile.lanes / S::WIDTH {
+        let at = v * S::WIDTH;
+        // SAFETY: `range` has checked every length; the ends of a block hold a value a lane.
+        unsafe {
+            let last = s.load(last.as_ptr().add(at));
+            let (low, high);
+            if keys.start >= tile.diagonal_from() {
+                let raw = tile.raw(keys.clone());
+                with_bias!(tile, keys, bias => {
+                    (low, high) = scan_range(s, keys.len(), raw, bias, v, tile.lanes, last, &mut size);
+                });
+            } else {
+                let ends = tile.ends(keys.start);
+                let good = s.le(s.splat(0.0), last);
+                low = s.select(good, s.load(ends.low.as_ptr().add(at)), inf);
+                high = s.select(good, s.load(ends.high.as_ptr().add(at)), lowest);
+                let most = s.max(s.load(ends.raw_high.as_ptr().add(at)), size);
+                let least = s.sub(s.splat(0.0), s.load(ends.raw_low.as_ptr().add(at)));
+                size = s.max(least, most);
+            }
+            let max = s.load(rows.max.as_ptr().add(at));
+            near = s.min(s.sub(max, high), near);
+            far = s.max(s.sub(max, low), far);
+            s.store(range.low.as_mut_ptr().add(at), low);
+            s.store(range.high.as_mut_ptr().add(at), high);
+        }
+    }
+    let mut lanes = [[0.0_f32; 16]; 3];
+    for (lanes, x) in lanes.iter_mut().zip([near, far, size]) {
+        // SAFETY: no vector is wider than 16.
+        unsafe { s.store(lanes.as_mut_ptr(), x) };
+    }
+    for lane in 0..S::WIDTH {
+        range.near = range.near.min(lanes[0][lane]);
+        range.far = range.far.max(lanes[1][lane]);
+        range.raw = range.raw.max(lanes[2][lane]);
+    }
+    range
+}
+
+/// Smallest and largest visible score of each lane of vector `v`; `size` takes the largest absolute raw score.
+///
+/// # Safety
+/// As for [`weigh_block`].
+#[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
+unsafe fn scan_range<S: Lanes, B: AddBias>(
+    s: S,
+    n: usize,
+    raw: &[f32],
+    bias: B,
+    v: usize,
+    lanes: usize,
+    last: S::V,
+    size: &mut S::V,
+) -> (S::V, S::V) {
+    let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
+    let (mut low, mut high) = (inf, lowest);
+    for j in 0..n {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let raw = s.load(raw.as_ptr().add(j * lanes + v * S::WIDTH));
+            let score = bias.add(s, raw, j, v);
+            let seen = s.le(s.splat(j as f32), last);
+            low = s.min(s.select(seen, score, inf), low);
+            high = s.max(s.select(seen, score, lowest), high);
+            *size = s.max(s.abs(raw), *size);
+        }
+    }
+    (low, high)
 }
 
 #[inline(always)]
@@ -395,7 +414,8 @@ unsafe fn weigh_block<S: Lanes, B: AddBias, const NV: usize, const MASK: bool>(
         for j in (0..n).rev() {
             for v in 0..NV {
                 let score = bias.add(s, s.load(raw.as_ptr().add((j * NV + v) * w)), j, v);
-                let mut t = s.sub(score, max[v]);
+                // A score of minus infinity has weight 0 too.
+                let mut t = s.max(s.sub(score, max[v]), s.splat(HIDDEN));
                 if MASK {
                     t = s.select(s.le(s.splat(j as f32), last[v]), t, s.splat(HIDDEN));
                 }
@@ -405,7 +425,7 @@ unsafe fn weigh_block<S: Lanes, B: AddBias, const NV: usize, const MASK: bool>(
                     let near = s.le(cut[i][v], t);
                     within[i][v] = s.select(near, s.add(within[i][v], one), within[i][v]);
                 }
-                sums.0[v] = s.fma(p[v], share[v], sums.0[v]);
+                sums.lanes[v] = s.fma(p[v], share[v], sums.lanes[v]);
             }
             if j > 0 {
                 sums.step(s, to.add(n - 1 - j));
@@ -440,6 +460,7 @@ mod tests {
     use super::*;
     use crate::common::{Bias, Case, shape};
     use crate::forward::{AttentionOptions, attention_on};
+    use crate::lanes::Isa;
     use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
 
     /// Takes tiles and compares every pass with a loop over pairs.
@@ -511,6 +532,7 @@ mod tests {
             let to = &mut sums[nearest..nearest + keys.len() - 1 + n];
             let block = tile.weigh(keys.clone(), true, &rows, to);
             let visible = tile.visible(keys.clone(), &rows, VISIBLE, RECENT);
+            check_range(tile, &keys, &rows, &seen, &gap);
             let mut weighted = vec![0.0_f64; n];
             let mut counts = [(keys.len() * n) as u64; 2];
             let (mut far, mut near, mut size) = (
@@ -569,6 +591,36 @@ mod tests {
         }
     }
 
+    fn check_range(
+        tile: &ScoreTile<'_>,
+        keys: &Range<usize>,
+        rows: &LaneRows<'_>,
+        seen: &dyn Fn(usize, usize) -> bool,
+        gap: &dyn Fn(usize, usize) -> f32,
+    ) {
+        let range = tile.range(keys.clone(), rows);
+        let (mut near, mut far) = (f32::INFINITY, f32::NEG_INFINITY);
+        for lane in 0..tile.lanes {
+            let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
+            for key in keys.clone().filter(|&key| seen(lane, key)) {
+                near = near.min(gap(lane, key));
+                far = far.max(gap(lane, key));
+                let score =
+                    tile.raw(key..key + 1)[lane] + tile.bias_at(tile.first_query + lane, key);
+                (low, high) = (low.min(score), high.max(score));
+            }
+            assert_eq!(
+                (range.low[lane], range.high[lane]),
+                (low, high),
+                "lane {lane}"
+            );
+        }
+        assert_eq!((range.near, range.far), (near, far));
+        let raw = tile.raw(keys.clone()).iter();
+        let size = raw.fold(0.0_f32, |size, x| size.max(x.abs()));
+        assert_eq!(range.raw, size);
+    }
+
     #[test]
     fn tiles_are_weighed_as_pairs_on_every_instruction_set() {
         let by_distance = Case::random(shape(333, 2, 24), 1);
@@ -594,22 +646,6 @@ mod tests {
                     &mut lse,
                     Some(&Comparing),
                 );
-            }
-        }
-    }
-
-    #[test]
-    fn sums_by_difference_take_every_value_once() {
-        for lanes in [8, 16, 24, 48] {
-            for keys in [1, 2, 7, 64] {
-                let values: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
-                let mut sums = vec![1.0; keys - 1 + lanes];
-                let mut expected = sums.clone();
-                for (i, value) in values.iter().enumerate() {
-                    expected[keys - 1 - i / lanes + i % lanes] += value;
-                }
-                sum_by_difference(lanes, &values, &mut sums);
-                assert_eq!(sums, expected, "{lanes} lanes, {keys} keys");
             }
         }
     }

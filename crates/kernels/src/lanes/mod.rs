@@ -57,6 +57,8 @@ pub(crate) trait Lanes: Copy {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn abs(self, a: Self::V) -> Self::V;
+    /// `a < b`
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M;
     /// `a <= b`
     fn le(self, a: Self::V, b: Self::V) -> Self::M;
     /// Whether every flag is set.

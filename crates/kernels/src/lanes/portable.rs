@@ -103,6 +103,14 @@ impl Lanes for Portable {
         out
     }
     #[inline(always)]
+    fn lt(self, a: V, b: V) -> [bool; W] {
+        let mut out = [false; W];
+        for i in 0..W {
+            out[i] = a[i] < b[i];
+        }
+        out
+    }
+    #[inline(always)]
     fn all(self, m: [bool; W]) -> bool {
         m.iter().all(|&x| x)
     }

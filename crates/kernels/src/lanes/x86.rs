@@ -88,6 +88,10 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
     }
     #[inline(always)]
+    fn lt(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
     fn all(self, m: __mmask16) -> bool {
         m == 0xffff
     }
@@ -232,6 +236,10 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn le(self, a: __m256, b: __m256) -> __m256 {
         unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn lt(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
     }
     #[inline(always)]
     fn all(self, m: __m256) -> bool {
