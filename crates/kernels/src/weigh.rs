@@ -637,7 +637,10 @@ mod tests {
                 let s = case.shape;
                 let mut out = vec![0.0; s.n_queries * s.n_heads * s.head_width];
                 let mut lse = vec![0.0; s.n_queries * s.n_heads];
-                let options = AttentionOptions { skip: false };
+                let options = AttentionOptions {
+                    skip: false,
+                    ..AttentionOptions::default()
+                };
                 attention_on(
                     isa,
                     &case.input(),
