@@ -7,7 +7,8 @@
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
 use kernels::{
-    AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, attention,
+    AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, ScoreTile,
+    SpareScores, attention,
 };
 use model::{LayerObserver, LoweredBias};
 use numerics::{Family, PrecisionPlan, SlopeSchedule};
@@ -31,6 +32,35 @@ impl AttentionObserver for Idle {
 
 impl HeadSink for Idle {
     fn rows(&mut self, _rows: &ScoreRows<'_>) {}
+}
+
+/// Is handed tiles and looks at nothing: the kernel's own part of watching.
+#[derive(Debug)]
+struct IdleTiles;
+
+impl AttentionObserver for IdleTiles {
+    fn begin(&self, _head: usize) -> Box<dyn HeadSink> {
+        Box::new(IdleTiles)
+    }
+
+    fn finish(&self, _head: usize, _sink: Box<dyn HeadSink>) {}
+
+    fn takes_tiles(&self) -> bool {
+        true
+    }
+}
+
+impl HeadSink for IdleTiles {
+    fn rows(&mut self, _rows: &ScoreRows<'_>) {}
+
+    fn tile(&mut self, _tile: &ScoreTile<'_>) {}
+
+    fn spare_scores(&self, _queries: std::ops::Range<usize>) -> Option<SpareScores> {
+        Some(SpareScores {
+            gap: 104.0,
+            raw_max: f32::MAX,
+        })
+    }
 }
 
 /// CPU time of this thread, so that other work on the machine does not count. Linux only.
@@ -132,11 +162,12 @@ fn measure(n: usize, specs_of: &[Vec<&str>]) {
         })
         .collect::<Result<_, _>>()
         .expect("known plans");
-    let mut times = vec![Vec::new(); 2 + plans.len()];
+    let mut times = vec![Vec::new(); 3 + plans.len()];
     let mut blind = vec![0; plans.len()];
     for _ in 0..7 {
         times[0].push(time(None));
         times[1].push(time(Some(&Idle)));
+        times[2].push(time(Some(&IdleTiles)));
         for (index, plans) in plans.iter().enumerate() {
             let options = EvidenceOptions {
                 length: n,
@@ -144,7 +175,7 @@ fn measure(n: usize, specs_of: &[Vec<&str>]) {
             };
             let collector = EvidenceCollector::new(&spec, plans.clone(), options);
             let observer = collector.layer(0).expect("every layer is observed");
-            times[2 + index].push(time(Some(&*observer)));
+            times[3 + index].push(time(Some(&*observer)));
             collector.layer_done(0);
             let heads = collector.finish().heads;
             let plans = heads.iter().flat_map(|head| &head.plans);
@@ -153,12 +184,13 @@ fn measure(n: usize, specs_of: &[Vec<&str>]) {
     }
     let times: Vec<f64> = times.into_iter().map(median).collect();
     println!(
-        "{n} tokens, {heads} heads: attention {:.1} CPU ms ({:.2} ns a pair), idle observer of rows x {:.3}",
+        "{n} tokens, {heads} heads: attention {:.1} CPU ms ({:.2} ns a pair), idle observer of rows x {:.3}, of tiles x {:.3}",
         times[0] * 1e3,
         times[0] * 1e9 / pairs,
-        times[1] / times[0]
+        times[1] / times[0],
+        times[2] / times[0]
     );
-    for ((specs, time), blind) in specs_of.iter().zip(&times[2..]).zip(blind) {
+    for ((specs, time), blind) in specs_of.iter().zip(&times[3..]).zip(blind) {
         println!("  x {:.3} under {specs:?} ({blind} blind)", time / times[0]);
     }
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{WIDTH, queries_and_keys, run, spec};
+use common::{WIDTH, queries_and_keys, run_with, spec};
 use model::LayerObserver;
 use numerics::{Family, PlanName, PrecisionPlan};
 use snellen_audit::evidence::{Evidence, EvidenceCollector, EvidenceOptions, HeadEvidence};
@@ -51,7 +51,7 @@ impl Case {
         &mut self.k[key * row..(key + 1) * row]
     }
 
-    fn observe(&self, plans: &[PrecisionPlan], row_by_row: bool) -> Evidence {
+    fn observe(&self, plans: &[PrecisionPlan], row_by_row: bool, lanes: usize) -> Evidence {
         let spec = spec(self.family, &self.slopes);
         let options = EvidenceOptions {
             length: self.n,
@@ -65,7 +65,8 @@ impl Case {
             let end = (start + self.chunk).min(self.n);
             let valid = (self.padding > 0).then_some(&valid[..end]);
             let observer = collector.layer(0).unwrap();
-            run(&spec, &self.q, &self.k, start, end, valid, &*observer);
+            let (q, k) = (&self.q, &self.k);
+            run_with(&spec, q, k, start, end, valid, &*observer, lanes);
             collector.layer_done(0);
         }
         collector.finish()
@@ -137,10 +138,15 @@ fn same(name: &str, a: &HeadEvidence, b: &HeadEvidence) {
 }
 
 fn check(case: &Case, plans: &[PrecisionPlan]) -> u64 {
-    let (tiles, rows) = (case.observe(plans, false), case.observe(plans, true));
-    assert_eq!(tiles.heads.len(), case.slopes.len());
-    for (a, b) in tiles.heads.iter().zip(&rows.heads) {
-        same(&case.name, a, b);
+    let rows = case.observe(plans, true, 16);
+    // Tiles of the widest vectors, and of those with 8 lanes; the same where the processor has no others.
+    let narrow = case.observe(plans, false, 8);
+    let tiles = case.observe(plans, false, 16);
+    for (name, tiles) in [("narrow", &narrow), ("wide", &tiles)] {
+        assert_eq!(tiles.heads.len(), case.slopes.len());
+        for (a, b) in tiles.heads.iter().zip(&rows.heads) {
+            same(&format!("{}, {name}", case.name), a, b);
+        }
     }
     let plans = tiles.heads.iter().flat_map(|head| &head.plans);
     plans.map(|plan| plan.blind_pairs).sum()

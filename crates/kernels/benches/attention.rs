@@ -76,7 +76,10 @@ impl Call {
             bias: BiasTable::ByDistance { values: &self.bias },
             key_valid: None,
         };
-        let options = AttentionOptions { skip };
+        let options = AttentionOptions {
+            skip,
+            ..AttentionOptions::default()
+        };
         attention_with(&input, &options, &mut self.out, &mut self.lse, None);
         if backward {
             let [dq, dk, dv] = &mut self.gradients;

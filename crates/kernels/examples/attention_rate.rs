@@ -253,7 +253,10 @@ fn main() {
         let mut results = vec![(vec![], vec![], vec![], 0.0); lines.len()];
         for _ in 0..runs {
             for (line, result) in lines.iter().zip(&mut results) {
-                let options = AttentionOptions { skip: line.skip };
+                let options = AttentionOptions {
+                    skip: line.skip,
+                    ..AttentionOptions::default()
+                };
                 let observer = line.observer.as_ref().map(|o| o as &dyn AttentionObserver);
                 let (seconds, busiest) = time(&mut || {
                     let stats = pool.install(|| {

@@ -65,7 +65,8 @@ pub fn attention_backward_with(
     d_out: &[f32],
     gradients: &mut Gradients<'_>,
 ) -> AttentionStats {
-    backward_on(Isa::detect(), input, options, out, lse, d_out, gradients)
+    let isa = Isa::of_lanes(options.lanes);
+    backward_on(isa, input, options, out, lse, d_out, gradients)
 }
 
 /// [`attention_backward_with`] on a given instruction set.

@@ -49,11 +49,17 @@ pub fn attention(
 pub struct AttentionOptions {
     /// Leave out blocks of keys whose every weight is provably exactly zero. On by default; off to test and to measure it.
     pub skip: bool,
+    /// Most lanes of a vector: the widest instruction set of the processor with no more than these is used. 16 by default, which
+    /// leaves none out; 8 to test and to measure the narrower ones.
+    pub lanes: usize,
 }
 
 impl Default for AttentionOptions {
     fn default() -> Self {
-        Self { skip: true }
+        Self {
+            skip: true,
+            lanes: 16,
+        }
     }
 }
 
@@ -70,7 +76,14 @@ pub fn attention_with(
     lse: &mut [f32],
     observer: Option<&dyn AttentionObserver>,
 ) -> AttentionStats {
-    attention_on(Isa::detect(), input, options, out, lse, observer)
+    attention_on(
+        Isa::of_lanes(options.lanes),
+        input,
+        options,
+        out,
+        lse,
+        observer,
+    )
 }
 
 /// Whether enough rows read a key head for its norms to pay.
@@ -380,6 +393,8 @@ impl Call<'_> {
             row_lse: lse,
             proven_zero_before: to.from_key,
             bias,
+            tile_bias: task.bias,
+            isa: self.isa,
         });
     }
 }

@@ -41,6 +41,7 @@ pub mod erf;
 pub mod exp;
 mod forward;
 mod input;
+mod lane_loops;
 mod lanes;
 pub mod matrix;
 mod observer;
@@ -49,12 +50,17 @@ pub mod reference;
 mod score_tile;
 mod skip;
 mod tile;
+mod weigh;
 
 pub use backward::{
     Gradients, attention_backward, attention_backward_with, attention_backward_workspace_bytes,
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
+pub use lane_loops::{
+    LaneBias, count_above, count_by_difference, lane_gaps, raise, sum_by_difference,
+};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;
+pub use weigh::{BlockRange, LaneRows, VisibleBlock, WeighedBlock};

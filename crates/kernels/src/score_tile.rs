@@ -1,7 +1,8 @@
 //! The scores of one tile of queries as the kernel holds them: queries side by side, keys one below the other.
 
 use crate::input::HeadBias;
-use crate::tile::KEY_BLOCK;
+use crate::lanes::Isa;
+use crate::tile::{KEY_BLOCK, TileBias};
 
 /// Scores of a few consecutive queries of one head against all keys they see, in a causal call without padding and without a
 /// soft cap. Lane `r` of every group of [`ScoreTile::lanes`] values belongs to query `first_query + r`; lanes from `n_rows` on
@@ -30,6 +31,10 @@ pub struct ScoreTile<'a> {
     pub(crate) raw: &'a [f32],
     pub(crate) ends: &'a [f32],
     pub(crate) bias: HeadBias<'a>,
+    /// The same as the kernel reads it.
+    pub(crate) tile_bias: TileBias<'a>,
+    /// What the tile was computed with.
+    pub(crate) isa: Isa,
 }
 
 /// Extremes of each query over one block of keys, one value a lane. NaN scores are passed over.

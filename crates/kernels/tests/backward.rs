@@ -35,7 +35,10 @@ fn run(case: &Case, d_out: &[f32], skip: bool) -> (Four, AttentionStats) {
         dv,
         dbias: Some(dbias),
     };
-    let options = AttentionOptions { skip };
+    let options = AttentionOptions {
+        skip,
+        ..AttentionOptions::default()
+    };
     let stats = attention_backward_with(&input, &options, &out, &lse, d_out, &mut gradients);
     (four, stats)
 }

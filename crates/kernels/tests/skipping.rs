@@ -19,7 +19,10 @@ fn run(
     let s = case.shape;
     let mut out = vec![f32::NAN; s.n_queries * s.n_heads * s.head_width];
     let mut lse = vec![f32::NAN; s.n_queries * s.n_heads];
-    let options = AttentionOptions { skip };
+    let options = AttentionOptions {
+        skip,
+        ..AttentionOptions::default()
+    };
     let stats = attention_with(&case.input(), &options, &mut out, &mut lse, observer);
     (bits(&out), bits(&lse), stats)
 }

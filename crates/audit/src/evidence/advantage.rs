@@ -5,6 +5,7 @@ use std::ops::Range;
 use numerics::BiasFunction;
 
 use crate::evidence::row::{Chunk, Row};
+use crate::evidence::scan::CHUNK;
 use crate::evidence::types::ContentAdvantage;
 
 /// Keys that count as recent: the query itself and the 19 before it (and, in encoders, the 19 after it).
@@ -42,11 +43,19 @@ impl Histogram {
     #[inline(always)]
     fn add(&mut self, scores: &[f32], over: f32) {
         const PER_NAT: f32 = (1.0 / RESOLUTION) as f32;
-        for &score in scores {
-            let position = (score - over + RANGE as f32) * PER_NAT;
-            // A cast saturates, below at 0.
-            let bin = (position as usize).min(BINS - 1);
-            self.bins[bin] += 1;
+        for scores in scores.chunks(CHUNK) {
+            let mut bins = [0_u16; CHUNK];
+            for (bin, &score) in bins.iter_mut().zip(scores) {
+                let position = (score - over + RANGE as f32) * PER_NAT;
+                // The largest bin takes what is beyond, the smallest what is below; NaN goes there too.
+                let position = if position > 0.0 { position } else { 0.0 };
+                let last = (BINS - 1) as f32;
+                let position = if position < last { position } else { last };
+                *bin = position as i32 as u16;
+            }
+            for &bin in &bins[..scores.len()] {
+                self.bins[usize::from(bin)] += 1;
+            }
         }
     }
 

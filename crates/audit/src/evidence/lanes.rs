@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use kernels::{LaneBias, lane_gaps};
+
 use crate::evidence::scan::Real;
 use crate::evidence::table::Rounding;
 
@@ -123,6 +125,13 @@ impl Entry for f32 {
         out: &mut [f32],
     ) {
         let bias = block_bias::<f32, W>(&table.bias, table.by_key, first_query, keys);
+        if table.kind == LaneKind::F32 {
+            let bias = match bias {
+                BlockBias::ByKey(bias) => LaneBias::ByKey(bias),
+                BlockBias::ByDifference(bias) => LaneBias::ByDifference(bias),
+            };
+            return lane_gaps(W, raw, bias, GAPS.then_some(&max[..]), out);
+        }
         vectorize::<W>(
             #[inline(always)]
             || narrow::<W, GAPS>(table.kind, raw, bias, max, out),
@@ -231,30 +240,54 @@ fn each<T: Real, B: Copy, const W: usize, const GAPS: bool>(
     max: &[T; W],
     entry: impl Fn(f32, B) -> T,
 ) {
-    let rows = out
-        .as_chunks_mut::<W>()
-        .0
-        .iter_mut()
-        .zip(raw.as_chunks::<W>().0);
-    macro_rules! lanes {
-        ($out:ident, $raw:ident, $lane:ident, $bias:expr) => {
-            for $lane in 0..W {
-                let entry = entry($raw[$lane], $bias);
-                $out[$lane] = if GAPS { max[$lane].minus(entry) } else { entry };
-            }
-        };
+    if W.is_multiple_of(16) {
+        each_group::<T, B, W, 16, GAPS>(out, raw, bias, max, entry);
+    } else {
+        each_group::<T, B, W, 8, GAPS>(out, raw, bias, max, entry);
     }
-    match bias {
-        BlockBias::ByKey(bias) => {
-            for ((out, raw), &bias) in rows.zip(bias) {
-                lanes!(out, raw, lane, bias);
+}
+
+/// `G` lanes at a time over all keys: loops of a constant length that the compiler turns into single vectors.
+#[inline(always)]
+fn each_group<T: Real, B: Copy, const W: usize, const G: usize, const GAPS: bool>(
+    out: &mut [T],
+    raw: &[f32],
+    bias: BlockBias<'_, B>,
+    max: &[T; W],
+    entry: impl Fn(f32, B) -> T,
+) {
+    let keys = out.len() / W;
+    for from in (0..W).step_by(G) {
+        let max: [T; G] = *group(&max[from..]);
+        macro_rules! lanes {
+            ($bias:expr) => {
+                for key in 0..keys {
+                    let bias = $bias(key);
+                    let raw: &[f32; G] = group(&raw[key * W + from..]);
+                    let out: &mut [T; G] = out[key * W + from..]
+                        .first_chunk_mut()
+                        .expect("a group of lanes");
+                    // Into registers first: the compiler does not see that the slices are apart.
+                    let mut values = [T::ZERO; G];
+                    for lane in 0..G {
+                        let entry = entry(raw[lane], bias[lane]);
+                        values[lane] = if GAPS { max[lane].minus(entry) } else { entry };
+                    }
+                    *out = values;
+                }
+            };
+        }
+        match bias {
+            BlockBias::ByKey(bias) => lanes!(|key: usize| [bias[key]; G]),
+            BlockBias::ByDifference(bias) => {
+                lanes!(|key: usize| *group::<B, G>(&bias[keys - 1 - key + from..]));
             }
         }
-        BlockBias::ByDifference(bias) => {
-            for ((out, raw), bias) in rows.zip(bias.windows(W).rev()) {
-                let bias: &[B; W] = bias.first_chunk().expect("a window of W");
-                lanes!(out, raw, lane, bias[lane]);
-            }
-        }
     }
+}
+
+/// The first `G` values.
+#[inline(always)]
+fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
+    values.first_chunk().expect("a group of lanes")
 }

@@ -50,33 +50,40 @@ pub(crate) struct ScoredRow<'a> {
 pub(crate) struct PlanRules {
     pub(crate) own: ZeroRule,
     pub(crate) weight: ZeroRule,
+    weight_is_own: bool,
     pub(crate) numerator: f64,
 }
 
 impl PlanRules {
     pub(crate) fn new(plan: &PrecisionPlan) -> Self {
+        let (own, weight) = (
+            plan.zero_rule(Criterion::Plan),
+            plan.zero_rule(Criterion::Weight),
+        );
         Self {
-            own: plan.zero_rule(Criterion::Plan),
-            weight: plan.zero_rule(Criterion::Weight),
+            own,
+            weight,
+            weight_is_own: own == weight,
             numerator: plan.zero_gap(Criterion::Exp, 0.0),
         }
     }
 
     #[inline(always)]
     pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
-        let own = self.own.gap(sum);
-        let (mut below, mut above) = (own, own);
-        if let ZeroRule::Quotient(_) = self.own {
-            // A larger sum never raises the threshold.
-            below = below.min(self.own.gap(sum * (1.0 + sum_error)));
-            above = above.max(self.own.gap(sum * (1.0 - sum_error)));
-        }
+        // A larger sum never raises the threshold.
+        let sums = [sum, sum * (1.0 + sum_error), sum * (1.0 - sum_error)];
+        let [own, below, above] = self.own.gaps(sums);
+        let (below, above) = (own.min(below), own.max(above));
         Thresholds {
             own,
             below: below - UNDECIDED_NATS,
             above: above + UNDECIDED_NATS,
             numerator: self.numerator,
-            weight: self.weight.gap(sum),
+            weight: if self.weight_is_own {
+                own
+            } else {
+                self.weight.gap(sum)
+            },
         }
     }
 }

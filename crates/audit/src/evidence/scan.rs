@@ -3,8 +3,6 @@
 //! All of them are inlined into [`crate::evidence::head`], which runs them under the widest instruction set of the machine.
 //! The order of every sum is fixed, so the width does not change a bit.
 
-use std::cmp::Ordering;
-
 /// Keys of one chunk. A chunk is the unit in which pairs are decided together: if its largest possible score is below a
 /// threshold all its pairs are, and no exponential is taken. 64 keys amortise the decision; wider chunks would straddle
 /// thresholds more often.
@@ -94,9 +92,10 @@ impl Real for f32 {
     #[inline(always)]
     fn floor(threshold: f64) -> Self {
         let nearest = threshold as f32;
-        match f64::from(nearest).partial_cmp(&threshold) {
-            Some(Ordering::Greater) => nearest.next_down(),
-            _ => nearest,
+        if f64::from(nearest) > threshold {
+            nearest.next_down()
+        } else {
+            nearest
         }
     }
 }

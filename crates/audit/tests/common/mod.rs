@@ -5,7 +5,8 @@ use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use kernels::{
-    AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, attention,
+    AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, HeadSink, Heads,
+    ScoreRows, attention_with,
 };
 use model::{
     Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec,
@@ -215,6 +216,21 @@ pub(crate) fn run(
     valid: Option<&[bool]>,
     observer: &dyn AttentionObserver,
 ) {
+    run_with(spec, q, k, start, end, valid, observer, 16);
+}
+
+/// [`run`] with vectors of at most `lanes` lanes.
+#[allow(clippy::too_many_arguments, reason = "one call and how to run it")]
+pub(crate) fn run_with(
+    spec: &ModelSpec,
+    q: &[f32],
+    k: &[f32],
+    start: usize,
+    end: usize,
+    valid: Option<&[bool]>,
+    observer: &dyn AttentionObserver,
+    lanes: usize,
+) {
     let n_heads = spec.n_heads;
     let row = n_heads * WIDTH;
     let bias = LoweredBias::lower(&spec.alibi, spec.score_scale(0), end, valid);
@@ -239,7 +255,11 @@ pub(crate) fn run(
     };
     let mut out = vec![0.0; (end - start) * row];
     let mut lse = vec![0.0; (end - start) * n_heads];
-    attention(&input, &mut out, &mut lse, Some(observer));
+    let options = AttentionOptions {
+        lanes,
+        ..AttentionOptions::default()
+    };
+    attention_with(&input, &options, &mut out, &mut lse, Some(observer));
 }
 
 #[derive(Clone, Debug, Default)]

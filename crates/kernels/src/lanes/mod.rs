@@ -57,6 +57,8 @@ pub(crate) trait Lanes: Copy {
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn abs(self, a: Self::V) -> Self::V;
+    /// `a < b`
+    fn lt(self, a: Self::V, b: Self::V) -> Self::M;
     /// `a <= b`
     fn le(self, a: Self::V, b: Self::V) -> Self::M;
     /// Whether every flag is set.
@@ -72,6 +74,10 @@ pub(crate) trait Lanes: Copy {
     }
     /// `x * 2^n` rounded once, for integral `n` in [-160, 130] and `x` in [0.5, 2]; NaN stays NaN.
     fn scale(self, x: Self::V, n: Self::V) -> Self::V;
+    /// Lanes 1 and up of `x`, then lane 0 of `next`.
+    fn shift_in(self, x: Self::V, next: Self::V) -> Self::V;
+    /// Lane 0.
+    fn first(self, x: Self::V) -> f32;
     /// Asks for the cache line at `p`; never faults.
     fn prefetch(self, p: *const f32);
     /// Transposes a `WIDTH` x `WIDTH` block: `dst[c * dst_stride + r] = src[r * src_stride + c]`.
@@ -111,6 +117,26 @@ impl Isa {
         *Self::available()
             .first()
             .expect("the portable kernel is always there")
+    }
+
+    /// The one for tiles of so many lanes, on this processor or on one with less: what it gives is the same.
+    pub(crate) fn of_lanes(lanes: usize) -> Self {
+        Self::available()
+            .iter()
+            .copied()
+            .find(|isa| lanes.is_multiple_of(isa.width()))
+            .unwrap_or(Self::Portable)
+    }
+
+    /// Lanes of a vector.
+    fn width(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => Avx512::WIDTH,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => Avx2::WIDTH,
+            Self::Portable => Portable::WIDTH,
+        }
     }
 
     /// All that this processor runs, fastest first.

@@ -103,6 +103,14 @@ impl Lanes for Portable {
         out
     }
     #[inline(always)]
+    fn lt(self, a: V, b: V) -> [bool; W] {
+        let mut out = [false; W];
+        for i in 0..W {
+            out[i] = a[i] < b[i];
+        }
+        out
+    }
+    #[inline(always)]
     fn all(self, m: [bool; W]) -> bool {
         m.iter().all(|&x| x)
     }
@@ -128,6 +136,16 @@ impl Lanes for Portable {
             let half = (n * 0.5).floor();
             x * pow2(half) * pow2(n - half)
         })
+    }
+    #[inline(always)]
+    fn shift_in(self, x: V, next: V) -> V {
+        let mut out = [next[0]; W];
+        out[..W - 1].copy_from_slice(&x[1..]);
+        out
+    }
+    #[inline(always)]
+    fn first(self, x: V) -> f32 {
+        x[0]
     }
     #[inline(always)]
     fn prefetch(self, _p: *const f32) {}

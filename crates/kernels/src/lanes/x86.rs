@@ -88,6 +88,10 @@ impl Lanes for Avx512 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_LE_OQ>(a, b) }
     }
     #[inline(always)]
+    fn lt(self, a: __m512, b: __m512) -> __mmask16 {
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
     fn all(self, m: __mmask16) -> bool {
         m == 0xffff
     }
@@ -106,6 +110,17 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn scale(self, x: __m512, n: __m512) -> __m512 {
         unsafe { _mm512_scalef_ps(x, n) }
+    }
+    #[inline(always)]
+    fn shift_in(self, x: __m512, next: __m512) -> __m512 {
+        unsafe {
+            let (x, next) = (_mm512_castps_si512(x), _mm512_castps_si512(next));
+            _mm512_castsi512_ps(_mm512_alignr_epi32::<1>(next, x))
+        }
+    }
+    #[inline(always)]
+    fn first(self, x: __m512) -> f32 {
+        unsafe { _mm512_cvtss_f32(x) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
@@ -223,6 +238,10 @@ impl Lanes for Avx2 {
         unsafe { _mm256_cmp_ps::<_CMP_LE_OQ>(a, b) }
     }
     #[inline(always)]
+    fn lt(self, a: __m256, b: __m256) -> __m256 {
+        unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
     fn all(self, m: __m256) -> bool {
         unsafe { _mm256_movemask_ps(m) == 0xff }
     }
@@ -244,6 +263,17 @@ impl Lanes for Avx2 {
         let half = unsafe { _mm256_floor_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5))) };
         let first = self.mul(x, pow2_avx2(self, half));
         self.mul(first, pow2_avx2(self, self.sub(n, half)))
+    }
+    #[inline(always)]
+    fn shift_in(self, x: __m256, next: __m256) -> __m256 {
+        unsafe {
+            let order = _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0);
+            _mm256_permutevar8x32_ps(_mm256_blend_ps::<1>(x, next), order)
+        }
+    }
+    #[inline(always)]
+    fn first(self, x: __m256) -> f32 {
+        unsafe { _mm256_cvtss_f32(x) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {

@@ -41,6 +41,8 @@ use crate::lanes::Lanes;
 use crate::skip::{AttentionStats, Bounds};
 use bound::{Proof, Reach};
 
+pub(crate) use scores::{AddBias, DifferenceBias, KeyBias, NoBias};
+
 use ends::{pack_rows, write_out};
 use scores::{cap_block, finish_scores, plain_scores, products, watched_scores};
 use seed::first_maxima;
@@ -64,7 +66,7 @@ pub(crate) struct Rows {
 }
 
 /// Bias of one head as the kernel reads it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum TileBias<'a> {
     None,
     /// `[n_keys]`

@@ -39,16 +39,17 @@ pub(super) unsafe fn products<S: Lanes, const R: usize, const NV: usize>(
 }
 
 /// Products of keys `j .. j + R` of a block. The accumulators are touched by unrolled loops with constant indices
-/// only: anything else makes the compiler keep them in memory, at half the speed.
+/// only: anything else makes the compiler keep them in memory, at half the speed. `STORED`: the results will go to `to`.
 ///
 /// # Safety
 /// Those keys are in the block.
 #[inline(always)]
-unsafe fn dots<S: Lanes, const R: usize, const NV: usize>(
+unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const STORED: bool>(
     s: S,
     block: &Block<'_, '_>,
     j: usize,
     qt: *const f32,
+    to: *const f32,
 ) -> [[S::V; NV]; R] {
     let tile = NV * S::WIDTH;
     let task = block.task;
@@ -67,6 +68,10 @@ unsafe fn dots<S: Lanes, const R: usize, const NV: usize>(
             if R > 1 {
                 s.prefetch(next_k.wrapping_add(c * R));
                 s.prefetch(v.wrapping_add(c * R));
+            }
+            if STORED && c < 2 * R * NV {
+                // One vector of the results, which are not in the cache.
+                s.prefetch(to.wrapping_add(c / 2 * S::WIDTH));
             }
             dot_step::<S, R, NV>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
             dot_step::<S, R, NV>(s, k.add(c + 1), stride, qt.add((c + 1) * tile), &mut acc);
@@ -94,7 +99,7 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let acc = dots::<S, R, NV>(s, block, j, qt);
+        let acc = dots::<S, R, NV, false>(s, block, j, qt, sp);
         for r in 0..R {
             for v in 0..NV {
                 s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
@@ -104,14 +109,14 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
 }
 
 /// Bias of key `j` of a block for the queries of vector `v`, added to their scores.
-trait AddBias: Copy {
+pub(crate) trait AddBias: Copy {
     /// # Safety
     /// Key `j` is in the block, and the tables cover the tile.
     unsafe fn add<S: Lanes>(self, s: S, x: S::V, j: usize, v: usize) -> S::V;
 }
 
 #[derive(Clone, Copy)]
-struct NoBias;
+pub(crate) struct NoBias;
 
 impl AddBias for NoBias {
     #[inline(always)]
@@ -122,7 +127,7 @@ impl AddBias for NoBias {
 
 /// Points to the bias of the block's first key.
 #[derive(Clone, Copy)]
-struct KeyBias(*const f32);
+pub(crate) struct KeyBias(pub(crate) *const f32);
 
 impl AddBias for KeyBias {
     #[inline(always)]
@@ -134,7 +139,7 @@ impl AddBias for KeyBias {
 
 /// Points to the bias of the tile's first query and the block's first key.
 #[derive(Clone, Copy)]
-struct DifferenceBias(*const f32);
+pub(crate) struct DifferenceBias(pub(crate) *const f32);
 
 impl AddBias for DifferenceBias {
     #[inline(always)]
@@ -223,7 +228,7 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         // Three loops, each small enough to be unrolled: rolled up, one loop would index the accumulators in memory.
-        let mut acc = dots::<S, R, NV>(s, block, j, qt);
+        let mut acc = dots::<S, R, NV, false>(s, block, j, qt, sp);
         for r in 0..R {
             for v in 0..NV {
                 acc[r][v] = bias.add(s, acc[r][v], j + r, v);
@@ -331,7 +336,7 @@ unsafe fn watched_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let mut acc = dots::<S, R, NV>(s, block, j, qt);
+        let mut acc = dots::<S, R, NV, true>(s, block, j, qt, kept.raw.add(j * NV * w));
         let mut raw = [ends.raw[0], ends.raw[1]];
         for r in 0..R {
             for v in 0..NV {

@@ -159,7 +159,7 @@ impl PrecisionPlan {
 }
 
 /// The gap above which a weight is exactly 0, as a function of the row's sum. See [`PrecisionPlan::zero_gap`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ZeroRule {
     /// The same in every row, nats.
     Fixed(f64),
@@ -177,6 +177,24 @@ impl ZeroRule {
             ZeroRule::Quotient(rule) => rule.gap(sum),
         }
     }
+
+    /// [`ZeroRule::gap`] of several sums near one another, which mostly have the same.
+    #[inline]
+    pub fn gaps<const N: usize>(&self, sums: [f64; N]) -> [f64; N] {
+        match self {
+            ZeroRule::Fixed(gap) => [*gap; N],
+            ZeroRule::Quotient(rule) => {
+                let edges = sums.map(|sum| rule.edge(sum));
+                let mut gaps = [rule.gap_of_edge(edges[0]); N];
+                for i in 1..N {
+                    if edges[i] != edges[0] {
+                        gaps[i] = rule.gap_of_edge(edges[i]);
+                    }
+                }
+                gaps
+            }
+        }
+    }
 }
 
 /// Gap above which `cast(round(quotient, numerator / sum))` is 0.
@@ -185,7 +203,7 @@ impl ZeroRule {
 /// smallest probability, widened by half a step of the quotient's format if that is another one). A numerator becomes 0
 /// iff it is at most `limit * sum`; numerators lie on the grid of the exponential's format, so the largest such one is `n`,
 /// and `exp` rounds to `n` or less iff it is below `n` plus half a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuotientRule {
     exp_zero: f64,
     limit: f64,
@@ -200,9 +218,12 @@ pub struct QuotientRule {
 impl QuotientRule {
     #[inline]
     fn gap(&self, sum: f64) -> f64 {
-        if sum.is_nan() {
-            return self.exp_zero;
-        }
+        self.gap_of_edge(self.edge(sum))
+    }
+
+    /// Where numerators become 0, in units of the exponential's smallest subnormal; NaN for a sum that is.
+    #[inline]
+    fn edge(&self, sum: f64) -> f64 {
         // The sum of exp(score - max - max_offset), as the plan holds it.
         let sum = sum * self.offset_factor;
         let sum = match self.accumulator {
@@ -212,10 +233,10 @@ impl QuotientRule {
         let bound = self.limit * sum;
         // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
         let p = self.significand_bits;
-        let step = if bound < 2.0_f64.powi(p) {
+        let step = if bound < power_of_two(p) {
             1.0
         } else {
-            2.0_f64.powi(bound.log2().floor() as i32 - (p - 1))
+            power_of_two(exponent(bound) - (p - 1))
         };
         // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
         let largest = if self.flush {
@@ -223,10 +244,26 @@ impl QuotientRule {
         } else {
             (bound / step).floor() * step
         };
-        let edge = largest + step / 2.0;
-        let quotient_zero = -(edge.ln() + self.unit_nats) - self.max_offset;
-        quotient_zero.min(self.exp_zero)
+        largest + step / 2.0
     }
+
+    #[inline]
+    fn gap_of_edge(&self, edge: f64) -> f64 {
+        // The smaller of two is the other one where one is NaN.
+        (-(edge.ln() + self.unit_nats) - self.max_offset).min(self.exp_zero)
+    }
+}
+
+/// `floor(log2(x))` of a positive normal number.
+#[inline]
+fn exponent(x: f64) -> i32 {
+    (x.to_bits() >> 52) as i32 - 1023
+}
+
+/// `2^n` for `n` from -1022 to 1023.
+#[inline]
+fn power_of_two(n: i32) -> f64 {
+    f64::from_bits(((n + 1023) as u64) << 52)
 }
 
 impl PrecisionPlan {

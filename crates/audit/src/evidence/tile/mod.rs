@@ -13,13 +13,14 @@
     reason = "one index over several arrays of lanes; iterators over all of them hide which lane is meant, and can push them into memory"
 )]
 
+mod criteria;
 mod own;
 mod plans;
 mod streamed;
 
 use std::ops::Range;
 
-use kernels::ScoreTile;
+use kernels::{LaneRows, ScoreTile};
 
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Call, Group, HeadCounts, Scratch};
@@ -38,13 +39,13 @@ pub(crate) struct TileScratch {
     narrow: Vec<f32>,
     wide: Vec<f64>,
     terms: Vec<f32>,
-    /// Smallest and largest score of each lane over each block on the diagonal.
-    diagonal: Vec<[Vec<f32>; 2]>,
+    /// Largest score of each lane over each block on the diagonal.
+    diagonal: Vec<Vec<f32>>,
     /// Weights of the live blocks of a group, `[keys, lanes]`.
     weights: Vec<f32>,
     /// Mass and blind pairs at `PAD + difference`; zero between uses.
     mass: Vec<f32>,
-    blind: Vec<u32>,
+    blind: Vec<f32>,
     /// One row, for what goes row by row.
     row: Vec<f32>,
     /// Largest entry of each lane in each block, of one group.
@@ -118,6 +119,10 @@ impl<const W: usize> Lanes<W> {
 
     /// Pairs of a block.
     fn pairs(&self, keys: &Range<usize>) -> u64 {
+        // Lanes see ever more keys: where the first sees all, all do.
+        if self.n_good == W as u64 && self.seen_end(0, keys) == keys.end {
+            return (keys.len() * W) as u64;
+        }
         let seen = |lane| (self.seen_end(lane, keys) - keys.start) as u64;
         self.alive().map(seen).sum()
     }
@@ -144,38 +149,50 @@ impl<const W: usize> Lanes<W> {
         }
     }
 
-    /// Smallest and largest gap, given each lane's smallest and largest score.
-    #[inline(always)]
-    fn gap_ends(&self, low: &[f32; W], high: &[f32; W]) -> (f32, f32) {
-        let mut near = [f32::INFINITY; W];
-        let mut far = [f32::NEG_INFINITY; W];
-        for lane in 0..W {
-            if self.good[lane] {
-                near[lane] = self.max[lane] - high[lane];
-                far[lane] = self.max[lane] - low[lane];
-            }
+    /// The lanes as the kernel's passes take them.
+    fn rows<'a>(&'a self, share: &'a [f32; W], beyond: [&'a [f32; W]; 2]) -> LaneRows<'a> {
+        LaneRows {
+            max: &self.max,
+            share,
+            last_key: &self.last_key,
+            beyond: beyond.map(|gaps| &gaps[..]),
         }
-        (
-            near.into_iter().fold(f32::INFINITY, f32::min),
-            far.into_iter().fold(f32::NEG_INFINITY, f32::max),
-        )
     }
 }
 
 /// The buffer of whichever carrier a table needs.
 trait Carrier: Entry {
     fn entries(buffers: &mut TileScratch) -> &mut Vec<Self>;
+    /// Raises each lane's maximum to the largest of `entries`, `[keys, W]`.
+    fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]);
 }
 
 impl Carrier for f32 {
     fn entries(buffers: &mut TileScratch) -> &mut Vec<Self> {
         &mut buffers.narrow
     }
+
+    fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]) {
+        kernels::raise(W, entries, max);
+    }
 }
 
 impl Carrier for f64 {
     fn entries(buffers: &mut TileScratch) -> &mut Vec<Self> {
         &mut buffers.wide
+    }
+
+    #[inline(always)]
+    fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]) {
+        for entry in entries.as_chunks::<W>().0 {
+            for lane in 0..W {
+                max[lane] = if entry[lane] > max[lane] {
+                    entry[lane]
+                } else {
+                    max[lane]
+                };
+            }
+        }
     }
 }
 
@@ -207,7 +224,7 @@ pub(crate) fn take_tile<const W: usize>(
     let differences = PAD + tile.keys_end() + W;
     if buffers.mass.len() < differences {
         buffers.mass.resize(differences, 0.0);
-        buffers.blind.resize(differences, 0);
+        buffers.blind.resize(differences, 0.0);
     }
     let own = &call.groups[0];
     if own.lanes.is_none() {
@@ -227,8 +244,8 @@ pub(crate) fn take_tile<const W: usize>(
         }
         return;
     }
-    let raw_max = find_blocks(own, tile, &lanes, buffers);
-    own::take(counts, job, own, tile, &lanes, buffers);
+    let raw_max = find_blocks(tile, &lanes, buffers);
+    own::take(counts, job, tile, &lanes, buffers);
     sample(counts, job, call, tile, scratch, &lanes);
     for (index, group) in call.groups.iter().enumerate() {
         // Plans that have to go row by row.
@@ -262,50 +279,30 @@ pub(crate) fn take_tile<const W: usize>(
 /// The blocks of a tile, oldest first, with their gaps; the largest absolute raw score.
 #[inline(always)]
 fn find_blocks<const W: usize>(
-    own: &Group,
     tile: &ScoreTile<'_>,
     lanes: &Lanes<W>,
     buffers: &mut TileScratch,
 ) -> f32 {
-    let table = own.lanes.as_ref().expect("the caller has looked");
     buffers.blocks.clear();
     buffers.diagonal.clear();
     let mut raw_max = 0.0_f32;
     let all_good = lanes.n_good == W as u64;
+    let none = [0.0_f32; W];
+    let rows = lanes.rows(&none, [&none; 2]);
     for start in (tile.proven_zero_before..tile.keys_end()).step_by(CHUNK) {
         let keys = start..(start + CHUNK).min(tile.keys_end());
         let diagonal = start >= tile.diagonal_from();
-        let (near, far) = if diagonal {
-            let raw = tile.raw(keys.clone());
-            let mut ends = [[f32::INFINITY; W], [f32::NEG_INFINITY; W]];
-            let entries = &mut buffers.narrow[..keys.len() * W];
-            table.entries::<f32, W>(raw, tile.first_query, &keys, entries);
-            for (key, entry) in keys.clone().zip(entries.as_chunks::<W>().0) {
-                for lane in 0..W {
-                    let (x, seen) = (entry[lane], key as i32 <= lanes.last_key[lane]);
-                    let (low, high) = (ends[0][lane], ends[1][lane]);
-                    ends[0][lane] = if seen && x < low { x } else { low };
-                    ends[1][lane] = if seen && x > high { x } else { high };
-                }
-            }
-            for &x in raw {
-                raw_max = if x.abs() > raw_max { x.abs() } else { raw_max };
-            }
-            buffers.diagonal.push(ends.map(|end| end.to_vec()));
-            lanes.gap_ends(&ends[0], &ends[1])
-        } else {
-            let ends = tile.ends(start);
-            for (low, high) in ends.raw_low.iter().zip(ends.raw_high) {
-                raw_max = raw_max.max(-low).max(*high);
-            }
-            lanes.gap_ends(array(ends.low), array(ends.high))
-        };
+        let range = tile.range(keys.clone(), &rows);
+        raw_max = raw_max.max(range.raw);
+        if diagonal {
+            buffers.diagonal.push(range.high[..W].to_vec());
+        }
         buffers.blocks.push(Block {
             keys,
             hidden: diagonal || !all_good,
             diagonal,
-            near,
-            far,
+            near: range.near,
+            far: range.far,
         });
     }
     raw_max

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use kernels::ScoreTile;
+use kernels::{ScoreTile, count_by_difference, sum_by_difference};
 use numerics::{Format, MaxReference};
 
+use super::criteria::{Criteria, Found, floors};
 use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
@@ -99,19 +100,7 @@ impl Taker<'_> {
             if f64::from(block.near) - self.slack > ROOM_NATS {
                 continue;
             }
-            for entry in self
-                .entries::<T, W>(&block, lanes, buffers)
-                .as_chunks::<W>()
-                .0
-            {
-                for lane in 0..W {
-                    max[lane] = if entry[lane] > max[lane] {
-                        entry[lane]
-                    } else {
-                        max[lane]
-                    };
-                }
-            }
+            T::raise(self.entries::<T, W>(&block, lanes, buffers), &mut max);
         }
         for lane in 0..W {
             if lanes.good[lane] && !max[lane].to_f64().is_finite() {
@@ -213,14 +202,10 @@ impl Taker<'_> {
                 lanes.hide(&block.keys, T::of(f64::INFINITY), gaps);
             }
             exp_of_gaps(gaps, to);
-            let mut in_block = [0.0_f32; W];
-            for weight in to.as_chunks::<W>().0 {
-                for lane in 0..W {
-                    in_block[lane] += weight[lane];
-                }
-            }
-            for lane in 0..W {
-                sums[lane] += f64::from(in_block[lane]);
+            if W.is_multiple_of(16) {
+                add_block::<W, 16>(to, &mut sums);
+            } else {
+                add_block::<W, 8>(to, &mut sums);
             }
         }
         if !self.group.shares_sum {
@@ -248,7 +233,9 @@ impl Taker<'_> {
             let weights = &buffers.weights[keys.start * W..keys.end * W];
             let nearest = PAD + self.tile.first_query + 1 - keys.end;
             let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
-            add_mass::<W>(&rounding, weights, &share, mass);
+            let terms = &mut buffers.terms[..keys.len() * W];
+            round_weights::<W>(&rounding, weights, &share, terms);
+            sum_by_difference(W, terms, mass);
         }
         let mass = self.counts.plans[plan]
             .mass
@@ -312,50 +299,67 @@ impl Taker<'_> {
         let mut thresholds = [[0.0_f64; W]; 5];
         for lane in lanes.alive() {
             let t = rules.thresholds(lanes.sum[lane], error);
-            for (to, from) in
-                thresholds
-                    .iter_mut()
-                    .zip([t.own, t.below, t.above, t.numerator, t.weight])
-            {
+            let values = [t.own, t.below, t.above, t.numerator, t.weight];
+            for (to, from) in thresholds.iter_mut().zip(values) {
                 to[lane] = from;
             }
         }
-        let exact = thresholds.map(|lanes| lanes.map(T::floor));
-        let guess = Guess::new(&thresholds, self.slack + ROOM_NATS, by_own_rule);
+        // Gaps of 64 bits take four times the work: only where those of the forward pass do not decide.
+        let slack = if self.table.is_wide() {
+            Some(self.slack + ROOM_NATS)
+        } else {
+            None
+        };
+        let criteria = Criteria::new(&thresholds, slack, by_own_rule, lanes);
         let mut found = Found::default();
         let mut oldest = self.tile.keys_end();
         for index in straddling {
             let block = buffers.blocks[index].clone();
             oldest = oldest.min(block.keys.start);
             let mut by_difference = std::mem::take(&mut buffers.blind);
+            let mut terms = std::mem::take(&mut buffers.terms);
+            let ones = &mut terms[..block.keys.len() * W];
             let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
             let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
-            // Gaps of 64 bits take four times the work: only where those of the forward pass do not decide.
-            let decided = self.table.is_wide() && {
+            let ends = (
+                f64::from(block.near) - self.slack - ROOM_NATS,
+                f64::from(block.far) + self.slack + ROOM_NATS,
+            );
+            let pairs = lanes.pairs(&block.keys);
+            let decided = if self.table.is_wide() {
                 let gaps = self.own_gaps::<W>(&block, lanes, buffers);
-                guess.count(gaps, counters, &mut found)
+                criteria.count(gaps, pairs, ends, &mut found)
+            } else {
+                let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
+                let mut narrow = [0.0_f32; W];
+                for lane in 0..W {
+                    narrow[lane] = max[lane].to_f32();
+                }
+                let gaps = self.gaps::<f32, W>(&block, lanes, &narrow, buffers);
+                criteria.count(gaps, pairs, ends, &mut found)
             };
-            if !decided {
+            if let Some(own) = decided {
+                if own > 0 && by_own_rule {
+                    let gaps = &buffers.narrow[..ones.len()];
+                    count_by_difference(W, gaps, criteria.own(), counters);
+                }
+            } else {
                 if max.is_none() {
                     // Groups that share the sums have finite biases, so no lane is dropped.
                     *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
                 }
                 let max = max.as_ref().expect("just set");
+                let exact = floors::<T, W>(&thresholds);
                 let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
-                if by_own_rule {
-                    found.count_all::<T, W>(gaps, &exact, counters);
-                } else {
-                    found.count_named::<T, W>(gaps, &exact);
-                }
+                found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, counters);
             }
-            buffers.blind = by_difference;
+            (buffers.blind, buffers.terms) = (by_difference, terms);
         }
         let counts = &mut self.counts.plans[plan];
-        let [own, below, above, numerator, weight] = found.0;
-        counts.numerator += numerator;
-        counts.weight += weight;
-        counts.blind += own;
-        counts.undecided += below - above;
+        counts.numerator += found.numerator;
+        counts.weight += found.weight;
+        counts.blind += found.own;
+        counts.undecided += found.undecided;
         if by_own_rule {
             self.flush_blind::<W>(plan, oldest, buffers);
         }
@@ -397,8 +401,8 @@ impl Taker<'_> {
             .iter_mut()
             .rev();
         for (to, from) in to.zip(&mut buffers.blind[PAD..PAD + differences]) {
-            *to += *from;
-            *from = 0;
+            *to += *from as u32;
+            *from = 0.0;
         }
     }
 }
@@ -417,154 +421,45 @@ impl Ranges {
     }
 }
 
-/// Pairs above the thresholds of their rows: by the plan's own rule, from where they are undecided and to where, of the numerator,
-/// of the weight.
-#[derive(Default)]
-struct Found([u64; 5]);
-
-/// Counts the gaps above `N` thresholds a lane; those above the first also by difference, if `counters` are given. `G` lanes at a
-/// time over all keys, so that their counts stay in registers.
+/// Adds the sum of each lane's weights: f32 within the block, key after key. `G` lanes at a time, in registers.
 #[inline(always)]
-fn count_above<T: Carrier, const W: usize, const G: usize, const N: usize>(
-    gaps: &[T],
-    thresholds: &[[T; W]; N],
-    mut counters: Option<&mut [u32]>,
-) -> [u64; N] {
-    let mut counts = [0; N];
-    let keys = gaps.len() / W;
+fn add_block<const W: usize, const G: usize>(weights: &[f32], sums: &mut [f64; W]) {
     for from in (0..W).step_by(G) {
-        let thresholds: [[T; G]; N] = std::array::from_fn(|i| *group(&thresholds[i][from..]));
-        let mut found = [[0_u32; G]; N];
-        for key in 0..keys {
-            let gap: &[T; G] = group(&gaps[key * W + from..]);
-            for i in 0..N {
-                for lane in 0..G {
-                    found[i][lane] += u32::from(gap[lane] > thresholds[i][lane]);
-                }
-            }
-            if let Some(counters) = &mut counters {
-                let counters: &mut [u32; G] = counters[keys - 1 - key + from..]
-                    .first_chunk_mut()
-                    .expect("one counter a lane");
-                for lane in 0..G {
-                    counters[lane] += u32::from(gap[lane] > thresholds[0][lane]);
-                }
+        let mut in_block = [0.0_f32; G];
+        for key in 0..weights.len() / W {
+            let weight: &[f32; G] = group(&weights[key * W + from..]);
+            for lane in 0..G {
+                in_block[lane] += weight[lane];
             }
         }
-        for (count, found) in counts.iter_mut().zip(&found) {
-            *count += found.iter().map(|&n| u64::from(n)).sum::<u64>();
+        for lane in 0..G {
+            sums[from + lane] += f64::from(in_block[lane]);
         }
     }
-    counts
 }
 
-/// [`count_above`] in groups of the widest vector that a tile of `W` lanes is made of.
+/// Rounds weights, `[keys, W]`.
 #[inline(always)]
-fn count_lanes<T: Carrier, const W: usize, const N: usize>(
-    gaps: &[T],
-    thresholds: &[[T; W]; N],
-    counters: Option<&mut [u32]>,
-) -> [u64; N] {
-    if W.is_multiple_of(16) {
-        count_above::<T, W, 16, N>(gaps, thresholds, counters)
-    } else {
-        count_above::<T, W, 8, N>(gaps, thresholds, counters)
-    }
-}
-
-impl Found {
-    #[inline(always)]
-    fn count_all<T: Carrier, const W: usize>(
-        &mut self,
-        gaps: &[T],
-        thresholds: &[[T; W]; 5],
-        counters: &mut [u32],
-    ) {
-        let counts = count_lanes(gaps, thresholds, Some(counters));
-        for (count, more) in self.0.iter_mut().zip(counts) {
-            *count += more;
-        }
-    }
-
-    #[inline(always)]
-    fn count_named<T: Carrier, const W: usize>(
-        &mut self,
-        gaps: &[T],
-        &[_, _, _, numerator, weight]: &[[T; W]; 5],
-    ) {
-        let counts = count_lanes(gaps, &[numerator, weight], None);
-        self.0[3] += counts[0];
-        self.0[4] += counts[1];
-    }
-}
-
-/// Thresholds for gaps of the forward pass: certainly not above, and certainly above, those of the plan.
-struct Guess<const W: usize> {
-    /// By the plan's own rule, of the numerator, of the weight.
-    low: [[f32; W]; 3],
-    high: [[f32; W]; 3],
-}
-
-impl<const W: usize> Guess<W> {
-    #[inline(always)]
-    fn new(
-        [own, below, above, numerator, weight]: &[[f64; W]; 5],
-        slack: f64,
-        by_own_rule: bool,
-    ) -> Self {
-        let low = |lanes: &[f64; W]| lanes.map(|gap| ((gap - slack) as f32).next_down());
-        let high = |lanes: &[f64; W]| lanes.map(|gap| ((gap + slack) as f32).next_up());
-        // A plan with another rule of its own counts nothing by this one.
-        let never = [f32::INFINITY; W];
-        let (own_low, own_high) = if by_own_rule {
-            let least = std::array::from_fn(|lane| own[lane].min(below[lane]));
-            (low(&least), high(above))
-        } else {
-            (never, never)
-        };
-        Self {
-            low: [own_low, low(numerator), low(weight)],
-            high: [own_high, high(numerator), high(weight)],
-        }
-    }
-
-    /// Counts a block if no gap lies between the thresholds; says whether it did.
-    #[inline(always)]
-    fn count(&self, gaps: &[f32], counters: &mut [u32], found: &mut Found) -> bool {
-        let low = count_lanes::<f32, W, 3>(gaps, &self.low, None);
-        // Cheap to look ahead, dear to take back: by difference only once it is decided.
-        if low != count_lanes::<f32, W, 3>(gaps, &self.high, None) {
-            return false;
-        }
-        let [own, _, _] = self.high;
-        if low[0] > 0 {
-            count_lanes::<f32, W, 1>(gaps, &[own], Some(counters));
-        }
-        found.0[0] += low[0];
-        found.0[3] += low[1];
-        found.0[4] += low[2];
-        true
-    }
-}
-
-/// Adds rounded weights to the mass by difference; the last `W` values of `mass` belong to the first key.
-#[inline(always)]
-fn add_mass<const W: usize>(
+fn round_weights<const W: usize>(
     rounding: &WeightRounding,
     weights: &[f32],
     share: &[f32; W],
-    mass: &mut [f32],
+    out: &mut [f32],
 ) {
-    macro_rules! add {
+    macro_rules! round {
         ($weight:expr) => {{
             let weight = $weight;
-            let rows = weights.as_chunks::<W>().0;
-            for (index, terms) in rows.iter().enumerate() {
-                let mass: &mut [f32; W] = mass[rows.len() - 1 - index..]
-                    .first_chunk_mut()
-                    .expect("one value a lane");
-                for lane in 0..W {
-                    mass[lane] += weight(terms[lane], share[lane]);
+            let shares = share.as_chunks::<8>().0;
+            for key in 0..weights.len() / W {
+                for (index, share) in shares.iter().enumerate() {
+                    let at = key * W + index * 8;
+                    let terms: &[f32; 8] = group(&weights[at..]);
+                    // Into registers first: the compiler does not see that the slices are apart.
+                    let mut values = [0.0_f32; 8];
+                    for lane in 0..8 {
+                        values[lane] = weight(terms[lane], share[lane]);
+                    }
+                    out[at..at + 8].copy_from_slice(&values);
                 }
             }
         }};
@@ -572,14 +467,14 @@ fn add_mass<const W: usize>(
     use crate::evidence::table::Rounding;
     // One loop a rounding, so that nothing is decided per pair.
     match rounding.plain_quotient() {
-        Some(Rounding::Keep) => add!(|numerator: f32, share: f32| numerator * share),
+        Some(Rounding::Keep) => round!(|numerator: f32, share: f32| numerator * share),
         Some(Rounding::Bf16) => {
-            add!(|numerator: f32, share: f32| Rounding::Bf16.apply(numerator * share))
+            round!(|numerator: f32, share: f32| Rounding::Bf16.apply(numerator * share))
         }
         Some(Rounding::F16) => {
-            add!(|numerator: f32, share: f32| Rounding::F16.apply(numerator * share))
+            round!(|numerator: f32, share: f32| Rounding::F16.apply(numerator * share))
         }
-        None => add!(|numerator: f32, share: f32| if share > 0.0 {
+        None => round!(|numerator: f32, share: f32| if share > 0.0 {
             rounding.weight(numerator, share)
         } else {
             0.0

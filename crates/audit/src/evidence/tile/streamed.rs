@@ -7,7 +7,8 @@
 
 use std::ops::Range;
 
-use kernels::ScoreTile;
+use kernels::{ScoreTile, count_above, count_by_difference, raise, sum_by_difference};
+use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
 use super::plans::{Ranges, Taker};
@@ -63,6 +64,7 @@ impl Taker<'_> {
         for (number, visit) in visits.iter().enumerate() {
             number_of[visit.blocks.clone()].fill(number);
         }
+        let undecided_ends = undecided_ends(threshold);
         let mut blind = Ranges::default();
         let skipped = 0..self.tile.proven_zero_before;
         blind.extend(&skipped);
@@ -98,29 +100,38 @@ impl Taker<'_> {
                 continue;
             }
             oldest = oldest.min(block.keys.start);
-            let running = *running;
-            let mut counters = std::mem::take(&mut buffers.blind);
-            let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
-            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
-            let last = block.keys.len() - 1;
-            for (row, gap) in gaps.as_chunks::<W>().0.iter().enumerate() {
-                let key = (block.keys.start + row) as i32;
-                let counters = &mut counters[nearest + last - row..][..W];
-                for lane in 0..W {
-                    let near = f64::from(gap[lane]);
-                    let seen = key <= lanes.last_key[lane];
-                    let mut blind = seen && (all[lane] || near > threshold);
-                    if losing && seen && !blind {
-                        let risen = f64::from(max[lane] - running[lane]);
-                        blind = near + risen > lost - CAST_NATS && is_lost(settings, near, risen);
-                    }
-                    let close = seen && !all[lane] && (near - threshold).abs() <= UNDECIDED_NATS;
-                    counters[lane] += u32::from(blind);
-                    found += u64::from(blind);
-                    undecided += u64::from(close);
+            let mut running = *running;
+            let mut thresholds = [[<f32 as Real>::floor(threshold); W]; 3];
+            for lane in 0..W {
+                (thresholds[1][lane], thresholds[2][lane]) = undecided_ends;
+                if all[lane] {
+                    // Every visible pair is blind, whatever it scores, and none is close.
+                    running[lane] = f32::INFINITY;
+                    (thresholds[1][lane], thresholds[2][lane]) = (f32::INFINITY, f32::INFINITY);
                 }
             }
-            buffers.blind = counters;
+            let mut counters = std::mem::take(&mut buffers.blind);
+            let mut terms = std::mem::take(&mut buffers.terms);
+            let ones = &mut terms[..block.keys.len() * W];
+            let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
+            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
+            let counts = &mut counters[nearest..nearest + block.keys.len() - 1 + W];
+            let [below, above] = count_above(W, gaps, [&thresholds[1], &thresholds[2]]);
+            undecided += below - above;
+            if losing {
+                let reached = &visits[number].maximum;
+                let risen: [f64; W] =
+                    std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
+                found += lost_pairs(settings, lost, gaps, &thresholds[0], &risen, ones);
+                sum_by_difference(W, ones, counts);
+            } else {
+                let [beyond, _] = count_above(W, gaps, [&thresholds[0], &thresholds[2]]);
+                found += beyond;
+                if beyond > 0 {
+                    count_by_difference(W, gaps, &thresholds[0], counts);
+                }
+            }
+            (buffers.blind, buffers.terms) = (counters, terms);
         }
         self.add_runs(plan, &blind, lanes);
         let counts = &mut self.counts.plans[plan];
@@ -138,7 +149,7 @@ impl Taker<'_> {
         for index in 0..buffers.blocks.len() {
             let block = buffers.blocks[index].clone();
             if self.is_own && block.diagonal {
-                highs.extend_from_slice(&buffers.diagonal[diagonal][1]);
+                highs.extend_from_slice(&buffers.diagonal[diagonal]);
                 diagonal += 1;
                 continue;
             }
@@ -147,20 +158,53 @@ impl Taker<'_> {
                 continue;
             }
             let mut high = [f32::LOWEST; W];
-            let entries = self.entries::<f32, W>(&block, lanes, buffers);
-            for entry in entries.as_chunks::<W>().0 {
-                for lane in 0..W {
-                    high[lane] = if entry[lane] > high[lane] {
-                        entry[lane]
-                    } else {
-                        high[lane]
-                    };
-                }
-            }
+            raise(W, self.entries::<f32, W>(&block, lanes, buffers), &mut high);
             highs.extend_from_slice(&high);
         }
         buffers.highs = highs;
     }
+}
+
+/// Two gaps: undecided are the pairs above the first and not above the second.
+fn undecided_ends(threshold: f64) -> (f32, f32) {
+    let close = |gap: f32| (f64::from(gap) - threshold).abs() <= UNDECIDED_NATS;
+    let mut low = (threshold - 2.0 * UNDECIDED_NATS) as f32;
+    while !close(low.next_up()) {
+        low = low.next_up();
+        if f64::from(low) > threshold + UNDECIDED_NATS {
+            // The floats around the threshold are wider apart than the band.
+            return (f32::INFINITY, f32::INFINITY);
+        }
+    }
+    let mut high = low;
+    while close(high.next_up()) {
+        high = high.next_up();
+    }
+    (low, high)
+}
+
+/// Writes 1 over every pair that is beyond its lane's threshold or lost in the accumulator, 0 over the others; how many there are.
+#[inline(never)]
+fn lost_pairs<const W: usize>(
+    plan: &PrecisionPlan,
+    lost: f64,
+    gaps: &[f32],
+    threshold: &[f32; W],
+    risen: &[f64; W],
+    out: &mut [f32],
+) -> u64 {
+    let mut found = 0;
+    let rows = gaps.as_chunks::<W>().0.iter();
+    for (gap, out) in rows.zip(out.as_chunks_mut::<W>().0) {
+        for lane in 0..W {
+            let (near, risen) = (f64::from(gap[lane]), risen[lane]);
+            let blind = gap[lane] > threshold[lane]
+                || (near + risen > lost - CAST_NATS && is_lost(plan, near, risen));
+            out[lane] = f32::from(u8::from(blind));
+            found += u64::from(blind);
+        }
+    }
+    found
 }
 
 /// The tile's blocks in the order of the visit, with the running maxima.
