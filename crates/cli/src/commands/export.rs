@@ -46,6 +46,7 @@ enum Dtype {
 
 /// Runs the verb.
 pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    global.refuse_document_flags("export", &[])?;
     let trained = Trained::open(&args.run, args.step)?;
     let shown = args.to.display();
     let occupied = std::fs::read_dir(&args.to).is_ok_and(|mut entries| entries.next().is_some());
@@ -96,9 +97,8 @@ pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failur
         let bytes = std::fs::read(&own)
             .map_err(|error| Failure::error(format!("{}: {error}", own.display())))?;
         let to = args.to.join("tokenizer.json");
-        crate::output::write_file(&to, &bytes).map_err(|error| {
-            Failure::error(format!("{}: cannot be written: {error}", to.display()))
-        })?;
+        crate::output::write_file(&to, &bytes)
+            .map_err(|error| Failure::cannot_write(&to.display().to_string(), &error))?;
     }
     global.talk().say(&format!(
         "{shown}: {} parameters of step {}",

@@ -13,11 +13,12 @@ mod json_schema;
 mod measure;
 mod pair;
 mod probe;
+mod train;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
 pub use eval::{
     Accuracy, AlternativeRecord, DocumentLoss, EvalReport, MeanLoss, PerplexityReport,
-    PositionLoss, TaskItemRecord, TaskReport,
+    PositionLoss, TaskItemRecord, TaskOutcome, TaskReport,
 };
 pub use explain::{CheckPage, ExplainReport, RemedyLine};
 pub use horizon::{HorizonHead, HorizonPlan, HorizonReport, HorizonSummary};
@@ -26,11 +27,15 @@ pub use measure::{
     DistanceBin, LossInfo, MeasureHead, MeasurePlanEvidence, MeasurePlanSummary, MeasureReport,
     MeasureSummary,
 };
-pub use pair::{Difference, HeadDifference, PairReport, QuantitySummary};
+pub use pair::{Difference, HeadDifference, PairReport, PairedDifference, QuantitySummary};
 
 pub use probe::{
     ProbeArea, ProbeCell, ProbeHeader, ProbeReport, ProbeSample, ProbeScore, ProbeSettings,
     ProbeWhatIf,
+};
+pub use train::{
+    TrainBest, TrainHead, TrainHeld, TrainLook, TrainRecall, TrainRecallCell, TrainReport,
+    TrainRun, TrainStep, TrainStop,
 };
 
 use serde::{Deserialize, Serialize};

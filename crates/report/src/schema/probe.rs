@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Results over a grid of lengths and depths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeReport {
     /// Common head of every document.
     #[serde(flatten)]
@@ -28,6 +29,7 @@ pub struct ProbeReport {
 
 /// Everything the results of a probe depend on. Two runs with equal settings give equal results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeSettings {
     /// Name of the task.
     pub task: String,
@@ -57,6 +59,7 @@ pub struct ProbeSettings {
 
 /// Hits of some samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeScore {
     /// Samples.
     pub samples: u64,
@@ -76,6 +79,7 @@ pub struct ProbeScore {
 
 /// A part of the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeArea {
     /// Cells.
     pub cells: u64,
@@ -88,6 +92,7 @@ pub struct ProbeArea {
 
 /// One cell; also a line of the file that `--results` appends to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeCell {
     /// Tokens of prompt and answer, asked for.
     pub length: u64,
@@ -106,6 +111,7 @@ pub struct ProbeCell {
 
 /// A cell under another bias.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeWhatIf {
     /// The change.
     pub change: String,
@@ -116,6 +122,7 @@ pub struct ProbeWhatIf {
 
 /// One sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeSample {
     /// The number to be found.
     pub key: String,
@@ -141,6 +148,7 @@ pub struct ProbeSample {
 
 /// First line of the file that `--results` appends to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeHeader {
     /// Version of the schema.
     pub schema_version: u32,

@@ -13,6 +13,7 @@
 
 pub mod checkpoint;
 mod evaluate;
+mod history;
 pub mod metrics;
 mod plan;
 mod step;
@@ -21,6 +22,7 @@ mod trainer;
 mod watch;
 
 pub use evaluate::RecallCell;
+pub use history::History;
 pub use plan::{Estimate, RunPlan, RunRecord};
 pub use trained::Trained;
 pub use trainer::{Ending, Observer, Trainer};

@@ -181,7 +181,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         cells,
         outcome,
     };
-    crate::output::emit_plain(&report, &report.outcome, global)
+    crate::output::emit(report, global)
 }
 
 /// The text to hide the fact in, for a task that brings none.
