@@ -123,7 +123,57 @@ for (const name of ["horizon", "measure", "audit", "compare", "together"]) {
   });
 }
 
-for (const name of ["measure", "horizon", "compare"]) {
+await onPage("the cells are walked through, and Enter opens the failures of one", "probe", async (page) => {
+  const grid = page.locator(".wide svg[role=grid]");
+  assert.equal(await grid.locator(".cell").count(), 25);
+  await grid.locator(".cell[tabindex='0']").focus();
+  await page.keyboard.press("End");
+  const label = await page.evaluate(() => document.activeElement.getAttribute("aria-label"));
+  assert.match(label, /^length 1200, depth 0%: \d of 4 found, 95 % interval/);
+  assert.equal(await page.textContent(".readout"), label);
+  await page.keyboard.press("ArrowDown");
+  const id = await page.evaluate(() => document.activeElement.dataset.id);
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.tagName), "SUMMARY");
+  assert(await page.locator(`#${id}[open]`).isVisible());
+  const opened = await page.textContent(`#${id}`);
+  assert.match(opened, /missed/);
+  assert.match(opened, /answer as it came/);
+  assert(await page.getByText("trained at 512").first().isVisible());
+});
+
+await check("probe: every cell of the map holds the counts of the document", async () => {
+  const { page, close } = await open("probe");
+  const labels = await page.$$eval(".wide .cell", (cells) => cells.map((cell) => cell.getAttribute("aria-label")));
+  const { document } = pages.probe;
+  const expected = [...document.cells].sort((a, b) => a.depth - b.depth || a.length - b.length)
+    .map((cell) => `length ${cell.length}, depth ${100 * cell.depth}%: ${cell.hits} of ${cell.samples} found`);
+  assert.deepEqual(labels.map((label) => label.split(", 95 %")[0]), expected);
+  await close();
+});
+
+for (const name of ["probe", "eval", "task", "train", "compare-probe"]) {
+  await onPage("nothing is wider than a narrow screen", name, async (page) => {
+    assert((await page.evaluate(() => document.documentElement.scrollWidth)) <= 400);
+    assert(await page.locator(".narrow svg").first().isVisible());
+    assert(!(await page.locator(".wide svg").first().isVisible()));
+  }, { viewport: { width: 400, height: 800 } });
+}
+
+await onPage("is complete without its script", "train", async (page) => {
+  assert.equal(await page.locator(".wide svg").count(), 5);
+  assert.match(await page.textContent("#charts"), /Recall by distance/);
+});
+
+await onPage("answers stay text, and a cell that was not run is seen", "probe-hostile", async (page) => {
+  const state = await page.evaluate(() => ({ broken: window.broken, images: document.images.length, scripts: document.scripts.length, text: document.body.textContent }));
+  assert.deepEqual([state.broken, state.images, state.scripts], [undefined, 0, 3]);
+  assert(!/[\u202a-\u202e\u0007]/.test(state.text));
+  assert.equal(await page.locator(".wide .cell").count(), 24);
+  assert.equal(await page.locator(".wide .absent").count(), 1);
+});
+
+for (const name of ["measure", "horizon", "compare", "probe", "train"]) {
   await onPage("Tab reaches everything that can be pressed", name, async (page) => {
     const reachable = "a[href], button, select, summary, .cell[tabindex='0'], [role=region][tabindex='0']";
     const wanted = await page.$$eval(reachable, (elements) => elements.filter((e) => e.checkVisibility()).length);
@@ -136,7 +186,7 @@ for (const name of ["measure", "horizon", "compare"]) {
   });
 }
 
-for (const name of ["horizon", "measure", "audit", "inspect", "compare", "together", "gaps"]) {
+for (const name of ["horizon", "measure", "audit", "inspect", "compare", "together", "gaps", "probe", "eval", "task", "train", "compare-probe"]) {
   for (const colorScheme of ["light", "dark"]) {
     await onPage(`no accessibility violation, ${colorScheme}`, name, async (page) => {
       const look = async (where) => {
@@ -147,7 +197,9 @@ for (const name of ["horizon", "measure", "audit", "inspect", "compare", "togeth
       await page.evaluate(axe);
       await look("overview");
       const cell = page.locator(".cell").first();
-      if (await cell.count()) {
+      await page.evaluate(() => document.querySelectorAll("details").forEach((entry) => { entry.open = true; }));
+      await look("everything open");
+      if (await cell.count() && !["probe", "compare-probe"].includes(name)) {
         await cell.click();
         await page.waitForSelector("#head h2");
         await look("head");
@@ -230,7 +282,7 @@ if (process.argv.includes("--shots") || process.env.CI) {
     await page.waitForSelector("#head h2");
   };
   for (const name of Object.keys(pages)) await shot(name, `${name}-light`, {});
-  for (const name of ["measure", "horizon"]) {
+  for (const name of ["measure", "horizon", "probe", "eval", "task", "train"]) {
     await shot(name, `${name}-dark`, { colorScheme: "dark" });
     await shot(name, `${name}-narrow`, { viewport: { width: 400, height: 800 } });
     await shot(name, `${name}-print`, {}, (page) => page.emulateMedia({ media: "print" }));

@@ -57,6 +57,23 @@ export function makePages(binary, root, folder) {
   render("hostile", save("hostile", JSON.stringify(hostile(pages.measure.document))));
   render("empty", save("empty", JSON.stringify({ ...pages.measure.document, heads: [], findings: [], checks: [], summary: { heads: 0, plans: {} } })));
   render("gaps", save("gaps", JSON.stringify(gaps(pages.measure.document))));
+  const text = join(root, "crates/cli/src/embedded/text.txt");
+  const words = readFileSync(text, "utf8").slice(0, 1500);
+  const several = join(folder, "several.txt");
+  writeFileSync(several, [words.slice(0, 500), words.slice(500, 1100), words.slice(1100)].join("<|endoftext|>"));
+  run("eval", "eval", model, "--text", several, "--bytes", "--length", "256");
+  const questions = join(folder, "questions.jsonl");
+  const item = (n) => JSON.stringify({ query: `The number ${n} is`, choices: ["even", "odd", "neither"], gold: n % 2 });
+  writeFileSync(questions, Array.from({ length: 24 }, (_, n) => item(n)).join("\n"));
+  run("task", "eval", model, "--task", questions, "--bytes");
+  const grid = ["--bytes", "--lengths", "300,400,600,800,1200", "--depths", "5", "--samples", "4", "--what-if", "slopes/2"];
+  const real = JSON.parse(snellen(binary, ["probe", model, ...grid, "--format", "json", "--quiet"]));
+  const probed = save("probe", JSON.stringify(found(real, 1)));
+  render("probe", probed);
+  render("compare-probe", probed, save("probe-b", JSON.stringify(found(real, 0.6))));
+  render("probe-hostile", save("probe-hostile", JSON.stringify(hostileProbe(found(real, 1)))));
+  const nano = JSON.parse(snellen(binary, ["report", join(root, "runs/nano"), "--format", "json"]));
+  render("train", save("train", JSON.stringify(recalled(nano))));
   return pages;
 }
 
@@ -110,9 +127,75 @@ function hostile(source) {
 function gaps(source) {
   const out = structuredClone(source);
   out.heads = out.heads.filter((head) => !(head.layer === 0 && head.head === 3));
+  out.summary.heads = out.heads.length;
   for (const head of out.heads.slice(0, 5)) {
     for (const field of ["reach_50", "reach_90", "reach_99", "entropy_nats", "key0_mass", "key0_excess", "effective_horizon"]) head[field] = null;
     for (const plan of Object.values(head.plans)) Object.assign(plan, { blind_share: null, first_blind_distance: null, last_visible_distance: null });
   }
+  return out;
+}
+
+/** A probe in which some is found: less with length, and in the middle. The embedded model itself finds nothing. */
+function found(source, ease) {
+  const out = structuredClone(source);
+  let seed = 7;
+  const random = () => {
+    seed = (seed * 48271) % 2147483647;
+    return seed / 2147483647;
+  };
+  out.model.trained_length = 512;
+  const score = (hits, n, old) => ({ ...old, samples: n, hits, accuracy: hits / n, ...wilson(hits, n) });
+  const sum = (cells) => {
+    const n = cells.reduce((all, cell) => all + cell.samples, 0);
+    const hits = cells.reduce((all, cell) => all + cell.hits, 0);
+    return { ...score(hits, n, out.all), cells: cells.length, area_under_accuracy: hits / n };
+  };
+  for (const cell of out.cells) {
+    const share = ease * Math.max(0, 1.3 - cell.length / 1000) * (1 - 0.8 * Math.sin(Math.PI * cell.depth) * (cell.length / 1200));
+    for (const sample of cell.results) {
+      sample.hit = random() < share;
+      if (sample.hit) sample.answer = ` ${sample.key}.`;
+    }
+    Object.assign(cell, score(cell.results.filter((sample) => sample.hit).length, cell.results.length, {}));
+    if (cell.hits === cell.samples) cell.what_if = [];
+    for (const changed of cell.what_if) Object.assign(changed, score(cell.length > 700 ? cell.hits : Math.min(cell.samples, cell.hits + 1), cell.samples, {}));
+  }
+  out.all = sum(out.cells);
+  out.inside_trained_length = sum(out.cells.filter((cell) => cell.length <= 512));
+  out.beyond_trained_length = sum(out.cells.filter((cell) => cell.length > 512));
+  return out;
+}
+
+/** Wilson's 95 % interval. */
+function wilson(hits, n) {
+  const z2 = 1.959963984540054 ** 2;
+  const p = hits / n;
+  const centre = (p + z2 / (2 * n)) / (1 + z2 / n);
+  const half = (Math.sqrt(z2) / (1 + z2 / n)) * Math.sqrt((p * (1 - p)) / n + z2 / (4 * n * n));
+  return { accuracy_low: Math.max(0, centre - half), accuracy_high: Math.min(1, centre + half) };
+}
+
+/** Answers and names as a hostile model and user would have them; a cell that was not run. */
+function hostileProbe(source) {
+  const out = structuredClone(source);
+  out.model.name = HOSTILE;
+  out.settings.tokenizer = HOSTILE;
+  for (const cell of out.cells) {
+    for (const sample of cell.results) if (!sample.hit) sample.answer = HOSTILE;
+    for (const changed of cell.what_if) changed.change = HOSTILE;
+  }
+  out.all.cells -= 1;
+  out.cells.splice(6, 1);
+  return out;
+}
+
+/** A run with recall tasks: the run of the repository has none. */
+function recalled(source) {
+  const out = structuredClone(source);
+  const cell = (task, from, to, right) => ({ task, from, to, questions: 50, right, accuracy: right / 50, ...wilson(right, 50), nats: 3 - right / 25 });
+  const edges = [[1, 15], [16, 31], [32, 63], [64, 127], [128, 255], [256, 511]];
+  const cells = edges.flatMap(([from, to], i) => [cell("passkey", from, to, 50 - 9 * i), cell("pair", from, to, 40 - 7 * i)]);
+  cells.sort((a, b) => (a.task < b.task ? -1 : a.task > b.task ? 1 : a.from - b.from));
+  out.recall = [{ step: 1400, length: 512, cells }];
   return out;
 }

@@ -108,6 +108,32 @@ impl GlobalArgs {
         flags
     }
 
+    /// Refuses flags of documents and findings for a verb that has neither: a flag that does nothing is a mistake.
+    pub(crate) fn refuse_document_flags(
+        &self,
+        verb: &str,
+        allowed: &[&str],
+    ) -> Result<(), crate::Failure> {
+        let given = [
+            ("--format", self.format() != Format::Text),
+            ("--out", self.out.is_some()),
+            ("--fail-on", !self.fail_on.is_empty()),
+            ("--exit-zero", self.exit_zero),
+        ];
+        for (flag, set) in given {
+            if set && !allowed.contains(&flag) {
+                let why = match flag {
+                    "--format" | "--out" => "writes no document",
+                    _ => "has no findings",
+                };
+                return Err(crate::Failure::error(format!(
+                    "{flag}: `{verb}` {why}; leave the flag away"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// The format asked for.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
@@ -135,10 +161,12 @@ pub(crate) enum Format {
     Sarif,
     /// JUnit XML: a test case a check
     Junit,
-    /// One line for each head under each plan
+    /// One line for each head under each plan, or for each record
     Csv,
     /// The evidence as NumPy arrays; needs --out
     Npz,
+    /// The figures as one SVG picture
+    Svg,
 }
 
 /// When to colour.

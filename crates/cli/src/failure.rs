@@ -53,9 +53,14 @@ impl Failure {
             std::io::ErrorKind::NotFound => "no such file".to_owned(),
             std::io::ErrorKind::IsADirectory => "is a folder".to_owned(),
             std::io::ErrorKind::InvalidData => "is not UTF-8 text".to_owned(),
-            _ => format!("cannot be read: {error}"),
+            _ => format!("cannot be read: {}", plain(error)),
         };
         Self::error(format!("{}: {why}; {expected}", path.display()))
+    }
+
+    /// Something that cannot be written: what, why, and what to do where that is known.
+    pub(crate) fn cannot_write(what: &str, error: &std::io::Error) -> Self {
+        Self::error(format!("{what}: cannot be written: {}", plain(error)))
     }
 
     /// The exit code.
@@ -66,6 +71,25 @@ impl Failure {
     /// The line.
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+}
+
+/// The system's words without its numbers, and what to do about the common ones.
+fn plain(error: &std::io::Error) -> String {
+    use std::io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::StorageFull => {
+            "no space is left on the device; free some or choose another place".to_owned()
+        }
+        Kind::PermissionDenied => "permission denied; choose a place that you may use".to_owned(),
+        Kind::ReadOnlyFilesystem => "the file system is read-only; choose another place".to_owned(),
+        Kind::NotFound if error.raw_os_error().is_some() => "no such folder".to_owned(),
+        Kind::NotADirectory => "a part of the path is a file, not a folder".to_owned(),
+        _ => {
+            let text = error.to_string();
+            let end = text.find(" (os error").unwrap_or(text.len());
+            text[..end].to_owned()
+        }
     }
 }
 

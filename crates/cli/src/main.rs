@@ -41,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn run(argv: Vec<std::ffi::OsString>) -> Result<Exit, Failure> {
-    let command = args::Cli::command();
+    let command = admitting_negative_numbers(args::Cli::command());
     let matches = match command.clone().try_get_matches_from(&argv) {
         Ok(matches) => matches,
         Err(error) => return usage(&error, None),
@@ -57,6 +57,25 @@ fn run(argv: Vec<std::ffi::OsString>) -> Result<Exit, Failure> {
     let cli =
         args::Cli::from_arg_matches(&matches).map_err(|error| Failure::error(one_line(&error)))?;
     commands::run(cli)
+}
+
+/// `--length -5` is a value of `--length`, whose parser says what it expected, not a flag named 5.
+fn admitting_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_a_value = |arg: &clap::Arg| {
+        matches!(
+            arg.get_action(),
+            clap::ArgAction::Set | clap::ArgAction::Append
+        )
+    };
+    command
+        .mut_args(|arg| {
+            if takes_a_value(&arg) && !arg.is_positional() {
+                arg.allow_negative_numbers(true)
+            } else {
+                arg
+            }
+        })
+        .mut_subcommands(admitting_negative_numbers)
 }
 
 /// Help and version go to stdout; a usage error becomes one line.

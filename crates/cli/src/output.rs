@@ -19,26 +19,18 @@ pub(crate) fn emit(report: impl Into<Document>, global: &GlobalArgs) -> Result<E
     let document = report.into();
     // judged before anything is written: a mistyped --fail-on writes nothing
     let rules = Rules::of(global)?;
+    refuse_binary_on_a_terminal(global)?;
     let body = render(&document, &rules, global)?;
-    if global.format() == Format::Npz && to_stdout(global) && std::io::stdout().is_terminal() {
-        return Err(Failure::error(
-            "--format npz is binary and stdout is a terminal: add --out FILE.npz",
-        ));
-    }
     write_bytes(&body, global)?;
     Ok(rules.judge(&document.judged(), global))
 }
 
-/// [`emit`] for a result that has the forms text and json only.
-pub(crate) fn emit_plain<R>(
-    report: &R,
-    outcome: &report::schema::Outcome,
-    global: &GlobalArgs,
-) -> Result<Exit, Failure>
+/// [`emit`] for what is no result yet, such as prompts that were not run: the forms text and json, and nothing to judge.
+pub(crate) fn emit_plain<R>(report: &R, global: &GlobalArgs) -> Result<Exit, Failure>
 where
     R: report::text::RenderText + serde::Serialize,
 {
-    let rules = Rules::of(global)?;
+    global.refuse_document_flags("probe --build-only", &["--format", "--out"])?;
     let body = match global.format() {
         Format::Text => report.render_text(&text_options(global)),
         Format::Json => report::json::render(report)
@@ -46,14 +38,23 @@ where
         other => {
             let name = other.to_possible_value();
             return Err(Failure::error(format!(
-                "--format {}: this result has the forms text and json",
+                "--format {}: prompts that were not run have the forms text and json",
                 name.as_ref().map_or("", |value| value.get_name())
             )));
         }
     };
     write(&body, global)?;
-    let findings: Vec<&report::schema::FindingRecord> = outcome.findings.iter().collect();
-    Ok(rules.judge(&findings, global))
+    Ok(Exit::Clean)
+}
+
+/// Binary on a terminal helps nobody, and may change how the terminal behaves.
+pub(crate) fn refuse_binary_on_a_terminal(global: &GlobalArgs) -> Result<(), Failure> {
+    if global.format() == Format::Npz && to_stdout(global) && std::io::stdout().is_terminal() {
+        return Err(Failure::error(
+            "--format npz is binary and stdout is a terminal: add --out FILE.npz",
+        ));
+    }
+    Ok(())
 }
 
 fn render(document: &Document, rules: &Rules, global: &GlobalArgs) -> Result<Vec<u8>, Failure> {
@@ -66,6 +67,7 @@ fn render(document: &Document, rules: &Rules, global: &GlobalArgs) -> Result<Vec
         Format::Sarif => report::sarif::render(document).map_err(json)?,
         Format::Junit => report::junit::render(document, &|finding| rules.matches(finding)),
         Format::Csv => report::csv::render(document),
+        Format::Svg => report::figure::render(document),
         Format::Npz => {
             let bytes = report::npz::render(document);
             return bytes
@@ -77,18 +79,37 @@ fn render(document: &Document, rules: &Rules, global: &GlobalArgs) -> Result<Vec
         .ok_or_else(|| no_such_form(document, global))
 }
 
-/// A result that has no form of this kind: documentation has no heads, a pair is not one set of arrays.
+/// A result that has no form of this kind, and why: documentation has no heads, a pair is not one set of arrays, a result without
+/// checks has nothing that could fail.
 fn no_such_form(document: &Document, global: &GlobalArgs) -> Failure {
+    let no_checks = document.runs_no_checks();
     let forms = match document {
         Document::Explain(_) => "text, json and md",
-        _ => "text, json, html, md, sarif, junit and csv",
+        Document::Pair(_) if no_checks => "text, json, html, md and csv",
+        Document::Pair(_) => "text, json, html, md, sarif, junit and csv",
+        Document::Inspect(_) => "text, json, html, md, sarif, junit, csv and npz",
+        _ if no_checks => "text, json, html, md, csv, npz and svg",
+        _ => "text, json, html, md, sarif, junit, csv, npz and svg",
+    };
+    let why = match global.format() {
+        Format::Sarif | Format::Junit if no_checks => {
+            format!(
+                "; `{}` runs no checks, so nothing could ever fail",
+                document.verb()
+            )
+        }
+        Format::Svg if matches!(document, Document::Pair(_) | Document::Inspect(_)) => {
+            "; it has no figure of its own".to_owned()
+        }
+        Format::Svg => "; it holds nothing to draw".to_owned(),
+        _ => String::new(),
     };
     let name = global
         .format()
         .to_possible_value()
         .map(|value| value.get_name().to_owned());
     Failure::error(format!(
-        "--format {}: this result has the forms {forms}",
+        "--format {}: this result has the forms {forms}{why}",
         name.unwrap_or_default()
     ))
 }
@@ -107,10 +128,9 @@ pub(crate) fn write(body: &str, global: &GlobalArgs) -> Result<(), Failure> {
 
 fn write_bytes(body: &[u8], global: &GlobalArgs) -> Result<(), Failure> {
     match &global.out {
-        Some(path) if path.as_os_str() != "-" => write_file(path, body).map_err(|error| {
-            Failure::error(format!("{}: cannot be written: {error}", path.display()))
-        }),
-        _ => write_stdout(body).map_err(|error| Failure::error(format!("stdout: {error}"))),
+        Some(path) if path.as_os_str() != "-" => write_file(path, body)
+            .map_err(|error| Failure::cannot_write(&path.display().to_string(), &error)),
+        _ => write_stdout(body).map_err(|error| Failure::cannot_write("stdout", &error)),
     }
 }
 

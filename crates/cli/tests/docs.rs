@@ -121,25 +121,49 @@ fn the_catalogue_is_made_from_the_checks() {
     );
 }
 
-/// Every `$ snellen ...` line of a console block, in order within its page, in a folder with a model and a text.
+/// What the commands of the documentation name, small: a model, texts, a corpus, a run file, a task.
+fn prepare(folder: &Path, model: &Path) {
+    std::fs::create_dir(folder.join("model")).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(model.join(name), folder.join("model").join(name)).unwrap();
+    }
+    let text = include_str!("tiny/text.txt");
+    std::fs::write(folder.join("text.txt"), text).unwrap();
+    let sentences: Vec<&str> = text.split_inclusive(". ").collect();
+    std::fs::write(folder.join("chapter.txt"), sentences[..4].concat()).unwrap();
+    std::fs::create_dir(folder.join("books")).unwrap();
+    // documents enough that some are held out, each long enough for a window
+    let documents: Vec<String> = (0..60)
+        .map(|n| {
+            let order = (0..8).map(|k| sentences[(7 * n + 5 * k) % sentences.len()]);
+            format!("Book {n}. {}", order.collect::<String>())
+        })
+        .collect();
+    let books = documents.join("\n<|endoftext|>\n");
+    std::fs::write(folder.join("books/all.txt"), books).unwrap();
+    let run = "snellen-run = 1\n[data]\ntrain = \"train.tok\"\nheld = \"held.tok\"\ntokenizer = \"tokenizer.json\"\n\
+               [model]\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 16\n\
+               [schedule]\nstages = \"16:8\"\ntokens-per-step = 64\nlr = 1e-3\n\
+               [watch]\neval-every = 4\neval-tokens = 64\nheads-every = 4\nsave-every = 4\n";
+    std::fs::write(folder.join("run.toml"), run).unwrap();
+    let item = |n: usize| {
+        format!(
+            "{{\"query\": \"{n} is\", \"choices\": [\"even\", \"odd\"], \"gold\": {}}}\n",
+            n % 2
+        )
+    };
+    let items: String = (0..6).map(item).collect();
+    std::fs::write(folder.join("questions.jsonl"), items).unwrap();
+}
+
+/// Every `$ snellen ...` line of a console block, in order within its page, in a folder with small files of the names they use.
 #[test]
 fn commands_of_the_documentation_run() {
     let model = tiny_folder();
-    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny/text.txt");
     let mut count = 0;
-    // training takes minutes and a corpus: tests/train.rs runs its commands on small ones
-    let short = |page: &PathBuf| !page.ends_with("TRAINING.md");
-    for page in pages().into_iter().filter(short) {
+    for page in pages() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join("model")).unwrap();
-        for name in ["config.json", "model.safetensors"] {
-            std::fs::copy(
-                model.path().join(name),
-                folder.path().join("model").join(name),
-            )
-            .unwrap();
-        }
-        std::fs::copy(&text, folder.path().join("text.txt")).unwrap();
+        prepare(folder.path(), model.path());
         let content = std::fs::read_to_string(&page).unwrap();
         let blocks = content.split("```console\n").skip(1);
         let lines = blocks.flat_map(|block| block.split("```").next().unwrap().lines());
@@ -163,5 +187,5 @@ fn commands_of_the_documentation_run() {
             count += 1;
         }
     }
-    assert!(count >= 15, "only {count} commands were found");
+    assert!(count >= 55, "only {count} commands were found");
 }

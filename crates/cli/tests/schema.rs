@@ -172,6 +172,54 @@ fn real_outputs_are_valid() {
 }
 
 #[test]
+fn real_probes_evaluations_and_runs_are_valid() {
+    let folder = tiny_folder();
+    let model = folder.path().to_str().unwrap();
+    let at = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = at("text.txt", "One thing.<|endoftext|>And another thing.");
+    let task = at(
+        "task.jsonl",
+        "{\"query\": \"1 is\", \"choices\": [\"even\", \"odd\"], \"gold\": 1}\n",
+    );
+    let words = at(
+        "words.jsonl",
+        "{\"context\": \"one\", \"continuation\": \"two\"}\n",
+    );
+    let grid = [
+        "--lengths",
+        "300",
+        "--depths",
+        "1",
+        "--samples",
+        "1",
+        "--what-if",
+        "slopes/2",
+    ];
+    let mut probe = vec!["probe", model, "--bytes"];
+    probe.extend(grid);
+    let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runs/nano");
+    let nano = nano.to_str().unwrap();
+    for (verb, args) in [
+        ("probe", probe),
+        ("eval", vec!["eval", model, "--bytes", "--text", &text]),
+        ("eval", vec!["eval", model, "--bytes", "--task", &task]),
+        ("eval", vec!["eval", model, "--bytes", "--task", &words]),
+        ("train", vec!["report", nano]),
+    ] {
+        let document = output(&args);
+        assert_eq!(document["verb"], verb);
+        assert_valid(&Validator::of(verb), &document, &args.join(" "));
+        let file = at("saved.json", &document.to_string());
+        let pair = output(&["report", &file, &file]);
+        assert_valid(&Validator::of("report"), &pair, verb);
+    }
+}
+
+#[test]
 fn comparisons_are_valid_and_a_wrong_field_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let mut files = Vec::new();

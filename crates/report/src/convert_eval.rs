@@ -3,7 +3,7 @@
 use crate::number::finite;
 use crate::schema::{
     Accuracy, AlternativeRecord, DocumentLoss, MeanLoss, PerplexityReport, PositionLoss,
-    TaskItemRecord,
+    TaskItemRecord, TaskOutcome,
 };
 use audit::eval::{ItemScore, Moments, TextScore, Windows};
 
@@ -68,6 +68,18 @@ impl PerplexityReport {
                 .map(position)
                 .collect(),
             documents: score.documents.iter().enumerate().map(document).collect(),
+        }
+    }
+}
+
+impl From<&ItemScore> for TaskOutcome {
+    fn from(score: &ItemScore) -> Self {
+        let gold = score.alternatives.get(score.gold);
+        Self {
+            correct: score.correct,
+            correct_by_character: score.predicted_by_character.map(|at| at == score.gold),
+            correct_by_byte: score.predicted_by_byte.map(|at| at == score.gold),
+            gold_nats: gold.and_then(|gold| finite(-gold.log_likelihood)),
         }
     }
 }

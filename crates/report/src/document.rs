@@ -1,8 +1,8 @@
 //! Any result: what the renderers take, and what a saved JSON document is read back into.
 
 use crate::schema::{
-    AuditReport, Envelope, ExplainReport, FindingRecord, HorizonReport, InspectReport,
-    MeasureReport, Outcome, PairReport, SCHEMA_VERSION,
+    AuditReport, Envelope, EvalReport, ExplainReport, FindingRecord, HorizonReport, InspectReport,
+    MeasureReport, Outcome, PairReport, ProbeReport, SCHEMA_VERSION, TrainReport,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -19,6 +19,12 @@ pub enum Document {
     Audit(AuditReport),
     /// `snellen measure`.
     Measure(MeasureReport),
+    /// `snellen eval`.
+    Eval(EvalReport),
+    /// `snellen probe`.
+    Probe(ProbeReport),
+    /// `snellen train`.
+    Train(TrainReport),
     /// `snellen report A B`.
     Pair(Box<PairReport>),
     /// `snellen explain`.
@@ -72,19 +78,25 @@ impl Document {
         let read = |error: serde_json::Error| {
             DocumentError(format!("not a whole {} result: {error}", kind.verb))
         };
-        Ok(match kind.verb.as_str() {
+        let document = match kind.verb.as_str() {
             "horizon" => Self::Horizon(serde_json::from_str(text).map_err(read)?),
             "inspect" => Self::Inspect(serde_json::from_str(text).map_err(read)?),
             "audit" => Self::Audit(serde_json::from_str(text).map_err(read)?),
             "measure" => Self::Measure(serde_json::from_str(text).map_err(read)?),
+            "eval" => Self::Eval(serde_json::from_str(text).map_err(read)?),
+            "probe" => Self::Probe(serde_json::from_str(text).map_err(read)?),
+            "train" => Self::Train(serde_json::from_str(text).map_err(read)?),
             "report" => Self::Pair(serde_json::from_str(text).map_err(read)?),
             "explain" => Self::Explain(serde_json::from_str(text).map_err(read)?),
             other => {
                 return Err(DocumentError(format!(
-                    "verb {other:?} is not known to this version; known: horizon, inspect, audit, measure, report, explain"
+                    "verb {other:?} is not known to this version; known: horizon, inspect, audit, measure, eval, probe, \
+                     train, report, explain"
                 )));
             }
-        })
+        };
+        crate::whole::check(&document).map_err(DocumentError)?;
+        Ok(document)
     }
 
     /// The verb that was run.
@@ -117,6 +129,9 @@ impl Document {
             Self::Inspect(report) => Some(&report.envelope),
             Self::Audit(report) => Some(&report.envelope),
             Self::Measure(report) => Some(&report.envelope),
+            Self::Eval(report) => Some(&report.envelope),
+            Self::Probe(report) => Some(&report.envelope),
+            Self::Train(report) => Some(&report.envelope),
             Self::Pair(_) | Self::Explain(_) => None,
         }
     }
@@ -129,7 +144,22 @@ impl Document {
             Self::Inspect(report) => Some(&report.outcome),
             Self::Audit(report) => Some(&report.outcome),
             Self::Measure(report) => Some(&report.outcome),
+            Self::Eval(report) => Some(&report.outcome),
+            Self::Probe(report) => Some(&report.outcome),
+            Self::Train(report) => Some(&report.outcome),
             Self::Pair(_) | Self::Explain(_) => None,
+        }
+    }
+
+    /// Whether this is a result of a verb that runs no checks: it has no findings, and never will. A pair is if both sides are.
+    #[must_use]
+    pub fn runs_no_checks(&self) -> bool {
+        match self {
+            Self::Pair(pair) => pair.a.runs_no_checks() && pair.b.runs_no_checks(),
+            Self::Eval(_) | Self::Probe(_) | Self::Train(_) => self
+                .outcome()
+                .is_none_or(|outcome| outcome.checks.is_empty() && outcome.findings.is_empty()),
+            _ => false,
         }
     }
 
@@ -173,6 +203,9 @@ from_report!(
     Inspect(InspectReport),
     Audit(AuditReport),
     Measure(MeasureReport),
+    Eval(EvalReport),
+    Probe(ProbeReport),
+    Train(TrainReport),
     Pair(PairReport),
     Explain(ExplainReport)
 );

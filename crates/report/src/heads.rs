@@ -36,7 +36,7 @@ impl Cell {
 }
 
 /// A field of the schema as a cell.
-trait Field {
+pub(crate) trait Field {
     fn cell(&self) -> Cell;
 }
 
@@ -127,7 +127,7 @@ impl HeadTable {
             Document::Audit(report) => Some(audit(report)),
             Document::Measure(report) => Some(measure(report)),
             Document::Inspect(report) => Some(inspect(report)),
-            Document::Pair(_) | Document::Explain(_) => None,
+            _ => None,
         }
     }
 

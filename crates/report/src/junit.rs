@@ -8,9 +8,13 @@ use crate::findings::{groups, place};
 use crate::schema::{CheckRecord, FindingRecord};
 use std::fmt::Write as _;
 
-/// The document; `counts` says whether a finding decides the exit code. `None` where a verb has no checks at all.
+/// The document; `counts` says whether a finding decides the exit code. `None` where a result has no checks at all: a test that
+/// cannot fail is none.
 #[must_use]
 pub fn render(document: &Document, counts: &dyn Fn(&FindingRecord) -> bool) -> Option<String> {
+    if document.runs_no_checks() {
+        return None;
+    }
     let mut cases = Vec::new();
     match document {
         Document::Explain(_) => return None,
@@ -52,6 +56,14 @@ struct Case {
 }
 
 impl Case {
+    fn skipped(check: &CheckRecord, why: &str) -> Self {
+        Self {
+            name: format!("{} {}", check.code, check.name),
+            state: State::Skipped(why.to_owned()),
+            output: String::new(),
+        }
+    }
+
     fn passed(name: &str, output: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -65,6 +77,7 @@ fn cases_of(document: &Document, counts: &dyn Fn(&FindingRecord) -> bool) -> Vec
     let Some(outcome) = document.outcome() else {
         return Vec::new();
     };
+    let nothing = crate::whole::nothing_measured(document);
     let known = |code: &str| outcome.checks.iter().any(|check| check.code == code);
     let mut cases: Vec<Case> = outcome
         .checks
@@ -75,6 +88,9 @@ fn cases_of(document: &Document, counts: &dyn Fn(&FindingRecord) -> bool) -> Vec
                 .iter()
                 .filter(|finding| finding.code == check.code)
                 .collect();
+            if nothing && findings.is_empty() {
+                return Case::skipped(check, "nothing was measured");
+            }
             checked(check, &findings, counts)
         })
         .collect();
@@ -99,11 +115,7 @@ fn checked(
         return Case::passed(&name, &format!("looked at {}", check.items));
     }
     let reason = check.reason.clone().unwrap_or_default();
-    Case {
-        name,
-        state: State::Skipped(format!("{}: {reason}", check.status)),
-        output: String::new(),
-    }
+    Case::skipped(check, &format!("{}: {reason}", check.status))
 }
 
 /// Findings of one code.

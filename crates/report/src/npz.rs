@@ -4,6 +4,8 @@
 //! Values are `f8` with NaN for what was not measured or does not exist; columns that always have a value and count something are
 //! `u8`. `measure` adds `mass_by_distance` and `blind_by_distance` over heads and bins, with `bin_from`, `bin_to`,
 //! `bins_layer` and `bins_head`, and `plan_mass_by_distance` over rows and bins.
+//!
+//! Results that are not about heads have the same kind of columns, named `RECORD_FIELD`: `cell_accuracy`, `step_loss`.
 
 use crate::document::Document;
 use crate::heads::{Cell, HeadTable};
@@ -15,6 +17,9 @@ use zip::write::SimpleFileOptions;
 /// # Errors
 /// When the archive cannot be written, which in memory means that a member exceeds the format's size.
 pub fn render(document: &Document) -> std::io::Result<Option<Vec<u8>>> {
+    if let Some(tables) = crate::records::tables(document) {
+        return records(&tables).map(Some);
+    }
     let Some(table) = HeadTable::of(document) else {
         return Ok(None);
     };
@@ -31,7 +36,8 @@ pub fn render(document: &Document) -> std::io::Result<Option<Vec<u8>>> {
         .map(|row| row.plan.as_deref().unwrap_or(""));
     archive.words("plan", &plans.collect::<Vec<_>>())?;
     for (index, name) in table.columns.iter().enumerate() {
-        column(&mut archive, name, &table, index)?;
+        let cells = table.rows.iter().map(|row| &row.cells[index]);
+        column(&mut archive, name, &cells.collect::<Vec<_>>())?;
     }
     if let Document::Measure(report) = document {
         bins(&mut archive, report)?;
@@ -39,14 +45,21 @@ pub fn render(document: &Document) -> std::io::Result<Option<Vec<u8>>> {
     archive.finish().map(Some)
 }
 
-fn column(
-    archive: &mut Archive,
-    name: &str,
-    table: &HeadTable,
-    index: usize,
-) -> std::io::Result<()> {
-    let cells = || table.rows.iter().map(|row| &row.cells[index]);
-    let shape = [table.rows.len()];
+/// An array a column of every table.
+fn records(tables: &[crate::records::Table]) -> std::io::Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    for table in tables {
+        for (index, name) in table.columns.iter().enumerate() {
+            let cells: Vec<&Cell> = table.rows.iter().map(|row| &row[index]).collect();
+            column(&mut archive, &format!("{}_{name}", table.record), &cells)?;
+        }
+    }
+    archive.finish()
+}
+
+fn column(archive: &mut Archive, name: &str, all: &[&Cell]) -> std::io::Result<()> {
+    let cells = || all.iter().copied();
+    let shape = [all.len()];
     let words: Vec<&str> = cells()
         .filter_map(|cell| match cell {
             Cell::Word(text) => Some(text.as_str()),

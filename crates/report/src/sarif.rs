@@ -13,11 +13,14 @@ use serde_json::{Value, json};
 /// Address of the schema, as SARIF asks for it.
 pub const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// The log, or `None` for documentation.
+/// The log, or `None` for documentation and for results without checks, whose silence would mean nothing.
 ///
 /// # Errors
 /// Never for a value of this crate's types; the signature is `serde_json`'s.
 pub fn render(document: &Document) -> Result<Option<String>, serde_json::Error> {
+    if document.runs_no_checks() {
+        return Ok(None);
+    }
     let runs = match document {
         Document::Explain(_) => return Ok(None),
         Document::Pair(pair) if pair.comparable => vec![compared(document, pair)],

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{VERBS, counts, document, embedded, saved};
+use common::{RESULTS, VERBS, counts, document, embedded, saved};
 use report::heads::{Cell, HeadTable};
 use report::schema::PairReport;
-use report::{Document, csv, html, json, junit, markdown, npz, sarif};
+use report::{Document, csv, figure, html, json, junit, markdown, npz, sarif};
 use serde_json::Value;
 use snellen_report as report;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ fn page_text(page: &str) -> String {
 
 #[test]
 fn snapshots_of_every_format() {
-    for verb in VERBS {
+    for verb in VERBS.into_iter().chain(RESULTS) {
         let document = document(verb);
         insta::assert_snapshot!(format!("{verb}_md"), markdown::render(&document));
         if let Some(table) = csv::render(&document) {
@@ -47,6 +47,21 @@ fn snapshots_of_every_format() {
     }
     insta::assert_snapshot!("measure_sarif", json::render(&log).unwrap());
     insta::assert_snapshot!("measure_junit", junit::render(&measure, &counts).unwrap());
+    for verb in RESULTS {
+        let page = html::render(&document(verb)).unwrap().unwrap();
+        insta::assert_snapshot!(format!("{verb}_html"), page_text(&page));
+        insta::assert_snapshot!(
+            format!("{verb}_svg"),
+            figure::render(&document(verb)).unwrap()
+        );
+    }
+    for verb in ["horizon", "audit", "measure"] {
+        insta::assert_snapshot!(
+            format!("{verb}_svg"),
+            figure::render(&document(verb)).unwrap()
+        );
+    }
+    assert_eq!(figure::render(&document("inspect")), None);
     insta::assert_snapshot!(
         "measure_html",
         page_text(&html::render(&measure).unwrap().unwrap())
@@ -55,7 +70,7 @@ fn snapshots_of_every_format() {
 
 #[test]
 fn a_saved_result_is_written_again_byte_for_byte() {
-    for verb in VERBS {
+    for verb in VERBS.into_iter().chain(RESULTS) {
         let text = saved(verb);
         let again = json::render(&Document::from_json(&text).unwrap()).unwrap();
         assert_eq!(again, text, "{verb}");
@@ -247,7 +262,7 @@ fn arrays_have_the_numbers_of_the_document() {
 
 #[test]
 fn the_page_holds_the_document_itself() {
-    for verb in VERBS {
+    for verb in VERBS.into_iter().chain(RESULTS) {
         let document = document(verb);
         let page = html::render(&document).unwrap().unwrap();
         let expected: Value = serde_json::from_str(&saved(verb)).unwrap();

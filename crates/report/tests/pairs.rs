@@ -20,9 +20,10 @@ fn two_results_are_compared_head_by_head() {
     cured.blind_share = Some(0.0);
     cured.first_blind_distance = None;
     after.heads.pop();
-    let gone = after.outcome.findings.remove(0);
+    // of heads that both looked at
+    let gone = after.outcome.findings.remove(1);
     let mut new = gone.clone();
-    new.head = Some(7);
+    (new.layer, new.head) = (Some(0), Some(2));
     after.outcome.findings.push(new.clone());
     let kept = before.outcome.findings.len() as u64 - 1;
     let pair = PairReport::new("0.1.0", before.into(), after.into());
@@ -48,7 +49,11 @@ fn two_results_are_compared_head_by_head() {
         (&pair.findings_new, &pair.findings_gone, pair.findings_kept),
         (&vec![new.clone()], &vec![gone], kept)
     );
-    assert!(pair.differences.iter().any(|line| line.contains("1 row")));
+    assert!(
+        pair.differences
+            .iter()
+            .any(|line| line.contains("1 head not measured in B"))
+    );
     let document = Document::from(pair);
     assert_eq!(document.judged(), [&new], "only what is new counts");
     let log: Value = serde_json::from_str(&sarif::render(&document).unwrap().unwrap()).unwrap();

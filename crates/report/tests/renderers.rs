@@ -1,6 +1,9 @@
 //! One snapshot a renderer, from fixed results: the documents people and programs read do not change by accident.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::results;
 use report::Distance;
 use report::schema::{
     AlibiFacts, AuditHead, AuditPlanCertificate, AuditReport, AuditSummary, CheckRecord,
@@ -333,6 +336,18 @@ fn text_of_every_verb() {
             ..NARROW
         })
     );
+    insta::assert_snapshot!("probe", results::probe().render_text(&NARROW));
+    insta::assert_snapshot!("eval", results::eval().render_text(&NARROW));
+    insta::assert_snapshot!("task", results::task().render_text(&NARROW));
+    insta::assert_snapshot!("train", results::train().render_text(&NARROW));
+    insta::assert_snapshot!(
+        "train_ascii",
+        results::train().render_text(&TextOptions {
+            ascii: true,
+            width: 60,
+            ..NARROW
+        })
+    );
 }
 
 #[test]
@@ -341,6 +356,16 @@ fn json_of_every_verb() {
     insta::assert_snapshot!("inspect_json", report::json::render(&inspect()).unwrap());
     insta::assert_snapshot!("audit_json", report::json::render(&audit()).unwrap());
     insta::assert_snapshot!("measure_json", report::json::render(&measure()).unwrap());
+    insta::assert_snapshot!(
+        "probe_json",
+        report::json::render(&results::probe()).unwrap()
+    );
+    insta::assert_snapshot!("eval_json", report::json::render(&results::eval()).unwrap());
+    insta::assert_snapshot!("task_json", report::json::render(&results::task()).unwrap());
+    insta::assert_snapshot!(
+        "train_json",
+        report::json::render(&results::train()).unwrap()
+    );
 }
 
 /// Every document reads back as the type that wrote it, and writes the same shape again. (Not compared bit by bit:
@@ -374,6 +399,10 @@ fn documents_read_back() {
     check(&measure());
     check(&audit());
     check(&inspect());
+    check(&results::probe());
+    check(&results::eval());
+    check(&results::task());
+    check(&results::train());
 }
 
 #[test]
@@ -458,6 +487,10 @@ fn every_line_fits_the_width() {
             audited.render_text(&options),
             inspected.render_text(&options),
             asked.render_text(&options),
+            results::probe().render_text(&options),
+            results::eval().render_text(&options),
+            results::task().render_text(&options),
+            results::train().render_text(&options),
         ] {
             let too_wide: Vec<_> = text
                 .lines()

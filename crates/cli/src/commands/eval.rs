@@ -15,7 +15,8 @@ use clap::{ArgGroup, Args};
 use model::{Model, ModelSpec};
 use report::number::finite;
 use report::schema::{
-    Envelope, EvalReport, Outcome, PerplexityReport, TaskItemRecord, TaskReport, TextInfo,
+    Envelope, EvalReport, Outcome, PerplexityReport, TaskItemRecord, TaskOutcome, TaskReport,
+    TextInfo,
 };
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
         task,
         outcome,
     };
-    crate::output::emit_plain(&report, &report.outcome, global)
+    crate::output::emit(report, global)
 }
 
 fn at(path: &Path, error: &EvalError) -> Failure {
@@ -308,6 +309,7 @@ fn answer(
             .and_then(|nats| finite(nats.exp())),
         merged_boundaries: score.items.iter().filter(merged).count() as u64,
         longest_tokens: longest as u64,
+        outcomes: score.items.iter().map(TaskOutcome::from).collect(),
     })
 }
 
@@ -320,5 +322,5 @@ fn write_items(path: &Path, items: &[::audit::eval::ItemScore]) -> Result<(), Fa
         lines.push('\n');
     }
     crate::output::write_file(path, lines.as_bytes())
-        .map_err(|error| Failure::error(format!("{}: cannot be written: {error}", path.display())))
+        .map_err(|error| Failure::cannot_write(&path.display().to_string(), &error))
 }

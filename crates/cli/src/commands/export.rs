@@ -54,6 +54,7 @@ enum Dtype {
 
 /// Runs the verb.
 pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    global.refuse_document_flags("export", &[])?;
     let shown = args.to.display();
     if args.layout == Layout::Tensorboard {
         let (path, points) = write_events(&args.run, &args.to)?;

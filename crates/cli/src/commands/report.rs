@@ -1,26 +1,28 @@
-//! `snellen report A.json [B.json]`: a saved result in any format, or two side by side.
+//! `snellen report A [B]`: a saved result or a training run in any format, or two side by side.
 
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use clap::Args;
 use report::Document;
-use report::schema::PairReport;
+use report::schema::{PairReport, TrainReport};
 use std::path::{Path, PathBuf};
+use train::run::History;
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// A result saved with --format json; `-` is stdin
-    #[arg(value_name = "A.json")]
+    /// A result saved with --format json, or the folder of a training run; `-` is stdin
+    #[arg(value_name = "A")]
     a: PathBuf,
     /// A second result. Of the same verb: the two are compared, A before and B after, and new findings decide the exit
     /// code. Of another verb: the two are shown together
-    #[arg(value_name = "B.json")]
+    #[arg(value_name = "B")]
     b: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    crate::output::refuse_binary_on_a_terminal(global)?;
     let a = read(&args.a)?;
     let Some(path) = &args.b else {
         let flags = judged_as(&a, global);
@@ -30,7 +32,7 @@ pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
     for (path, document) in [(&args.a, &a), (path, &b)] {
         if document.outcome().is_none() {
             return Err(Failure::error(format!(
-                "{}: expected the result of horizon, inspect, audit or measure, found one of {}; two of those are compared",
+                "{}: expected the result of a run, found one of {}; the results of two runs are compared",
                 path.display(),
                 document.verb()
             )));
@@ -48,13 +50,27 @@ fn judged_as(document: &Document, global: &GlobalArgs) -> GlobalArgs {
     }
 }
 
+/// What `report` expects, for those who gave something else.
+const EXPECTED: &str =
+    "report expects a result saved with --format json, or the folder of a training run";
+
 fn read(path: &Path) -> Result<Document, Failure> {
     let fail = |text: String| Failure::error(format!("{}: {text}", path.display()));
-    let text = if path.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(path)
-    };
-    let text = text.map_err(|error| fail(error.to_string()))?;
+    if path.as_os_str() == "-" {
+        let text = std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::cannot_read(Path::new("stdin"), &error, EXPECTED))?;
+        return Document::from_json(&text)
+            .map_err(|error| Failure::error(format!("stdin: {error}")));
+    }
+    if History::is_run(path) {
+        return Ok(TrainReport::new(super::VERSION, &History::read(path)?)?.into());
+    }
+    if path.is_dir() {
+        return Err(fail(format!(
+            "is a folder without record.json and metrics.jsonl; {EXPECTED}"
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::cannot_read(path, &error, EXPECTED))?;
     Document::from_json(&text).map_err(|error| fail(error.to_string()))
 }

@@ -66,6 +66,7 @@ struct EncodeArgs {
 
 /// Runs the verb.
 pub(crate) fn run(args: &TokensArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    global.refuse_document_flags("tokens", &[])?;
     match &args.what {
         What::Train(args) => train_tokenizer(args, global),
         What::Encode(args) => encode_corpus(args, global),
@@ -116,9 +117,8 @@ fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exi
     let spinner = global.talk().spinner("training the tokenizer");
     let json = bpe::train(texts.iter().map(|d| d.text.as_str()), args.vocab as usize)?;
     spinner.finish_and_clear();
-    crate::output::write_file(&args.to, json.as_bytes()).map_err(|error| {
-        Failure::error(format!("{}: cannot be written: {error}", args.to.display()))
-    })?;
+    crate::output::write_file(&args.to, json.as_bytes())
+        .map_err(|error| Failure::cannot_write(&args.to.display().to_string(), &error))?;
     let tokenizer = Tokenizer::open(&args.to)?;
     let found = tokenizer.vocab_size();
     let bytes: usize = texts.iter().map(|d| d.text.len()).sum();

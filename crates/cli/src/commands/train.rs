@@ -1,17 +1,18 @@
 //! `snellen train`: a decoder from a run file, or a run continued.
 
-use crate::args::GlobalArgs;
+use crate::args::{Format, GlobalArgs};
 use crate::failure::{Exit, Failure};
 use clap::Args;
 use indicatif::ProgressBar;
+use report::schema::TrainReport;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use train::config::RunConfig;
 use train::run::metrics::Metric;
 use train::run::tensorboard::write_events;
-use train::run::{Ending, Observer, RunPlan, Trainer};
+use train::run::{Ending, History, Observer, RunPlan, Trainer};
 
 /// Arguments of `train`.
 #[derive(Debug, Args)]
@@ -59,6 +60,18 @@ pub(crate) struct TrainArgs {
 
 /// Runs the verb.
 pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    let allowed: &[&str] = if args.dry_run {
+        &["--out"]
+    } else {
+        &["--format", "--out"]
+    };
+    let verb = if args.dry_run {
+        "train --dry-run"
+    } else {
+        "train"
+    };
+    global.refuse_document_flags(verb, allowed)?;
+    crate::output::refuse_binary_on_a_terminal(global)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut live = Live {
         bar: ProgressBar::hidden(),
@@ -142,13 +155,13 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             global
                 .talk()
                 .say(&format!("{name}: {} steps done{best}", record.steps));
-            Ok(Exit::Clean)
+            document(&folder, global)
         }
         Ending::Stopped { step } => {
             global.talk().say(&format!(
                 "{name}: stopped after step {step} with a checkpoint; go on with `snellen train --resume {name}`"
             ));
-            Ok(Exit::Clean)
+            document(&folder, global)
         }
         Ending::Diverged {
             step,
@@ -162,6 +175,15 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             }
         ))),
     }
+}
+
+/// The curves of the run as a document, where one was asked for; `snellen report FOLDER` makes it at any time.
+fn document(folder: &Path, global: &GlobalArgs) -> Result<Exit, Failure> {
+    if global.out.is_none() && global.format() == Format::Text {
+        return Ok(Exit::Clean);
+    }
+    let report = TrainReport::new(super::VERSION, &History::read(folder)?)?;
+    crate::output::emit(report, global)
 }
 
 /// Bytes of main memory, where the system says so.

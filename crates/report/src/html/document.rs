@@ -1,12 +1,15 @@
 //! The parts of the page that are written without its script.
 
+use super::details::details;
 use super::embed::script_safe;
 use super::escape::{escape_html, name, prose};
+use super::results;
 use crate::document::Document;
 use crate::findings::{Group, groups};
 use crate::number::short;
-use crate::schema::{Envelope, FindingRecord, InspectReport, Outcome, PlanInfo};
+use crate::schema::{Envelope, FindingRecord, Outcome};
 use crate::summary::{PlanTable, Summary, plural};
+use crate::whole::nothing_measured;
 use std::fmt::Write as _;
 
 /// Findings of one code that are shown in full; the others are listed by place.
@@ -17,7 +20,9 @@ pub(super) struct Parts {
     pub(super) title: String,
     pub(super) heading: String,
     pub(super) summary: String,
+    pub(super) charts: String,
     pub(super) findings: String,
+    pub(super) sections: String,
     pub(super) details: String,
     pub(super) footer: String,
     pub(super) words: String,
@@ -30,7 +35,9 @@ impl Parts {
             title: escape_html(&format!("snellen {}: {subject}", document.verb())),
             heading: heading(document, &subject),
             summary: summary(&Summary::of(document)),
+            charts: results::charts(document),
             findings: findings_of(document),
+            sections: results::sections(document),
             details: details(document),
             footer: footer(document),
             words: words(),
@@ -43,7 +50,8 @@ fn model_name(envelope: &Envelope) -> String {
     model.map_or_else(|| "no model".to_owned(), |model| model.name.clone())
 }
 
-fn subject(document: &Document) -> String {
+/// What a document is about, in a name or two.
+pub(crate) fn subject(document: &Document) -> String {
     match document {
         Document::Pair(pair) => format!("{} and {}", subject(&pair.a), subject(&pair.b)),
         other => other.envelope().map(model_name).unwrap_or_default(),
@@ -121,7 +129,7 @@ fn summary(summary: &Summary) -> String {
 }
 
 fn plan_table(table: &PlanTable) -> String {
-    let mut out = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Summary by plan\"><table>\n<thead><tr>".to_owned();
+    let mut out = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Summary table\"><table>\n<thead><tr>".to_owned();
     for (index, column) in table.columns.iter().enumerate() {
         let class = if index == 0 { "" } else { " class=\"number\"" };
         let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape_html(column));
@@ -144,10 +152,32 @@ fn plan_table(table: &PlanTable) -> String {
 
 fn findings_of(document: &Document) -> String {
     match document {
+        other if other.runs_no_checks() => String::new(),
         Document::Pair(pair) if pair.comparable => {
-            list("New in B", &pair.findings_new) + &list("Gone from A", &pair.findings_gone)
+            let mut out =
+                list("New in B", &pair.findings_new) + &list("Gone from A", &pair.findings_gone);
+            for (title, findings) in [
+                ("In B, not measured in A", &pair.findings_not_measured_in_a),
+                ("In A, not measured in B", &pair.findings_not_measured_in_b),
+            ] {
+                if !findings.is_empty() {
+                    out.push_str(&list(title, findings));
+                }
+            }
+            out
         }
         Document::Pair(pair) => findings_of(&pair.a) + &findings_of(&pair.b),
+        other if nothing_measured(other) => {
+            let found = other.outcome().map(|outcome| outcome.findings.as_slice());
+            let found = found.filter(|found| !found.is_empty());
+            found.map_or_else(
+                || {
+                    "<h2>Findings</h2>\n<p>Nothing was measured, so there is no verdict.</p>\n"
+                        .to_owned()
+                },
+                |found| list("Findings", found),
+            )
+        }
         other => other.outcome().map(findings).unwrap_or_default(),
     }
 }
@@ -222,145 +252,6 @@ fn one_group(group: &Group<'_>) -> String {
         );
     }
     out.push_str("</details>\n");
-    out
-}
-
-fn details(document: &Document) -> String {
-    match document {
-        Document::Pair(pair) => {
-            let mut out = String::new();
-            for (letter, side) in [("A", &pair.a), ("B", &pair.b)] {
-                let _ = write!(
-                    out,
-                    "<section><h2>{letter}</h2>\n{}</section>\n",
-                    details(side)
-                );
-            }
-            out
-        }
-        Document::Inspect(report) => inspect(report) + &tail(&report.outcome),
-        Document::Horizon(report) => {
-            let infos: Vec<&PlanInfo> = report.plans.iter().map(|plan| &plan.info).collect();
-            plans(&infos) + &tail(&report.outcome)
-        }
-        Document::Audit(report) => {
-            plans(&report.plans.iter().collect::<Vec<_>>()) + &tail(&report.outcome)
-        }
-        Document::Measure(report) => {
-            plans(&report.plans.iter().collect::<Vec<_>>()) + &tail(&report.outcome)
-        }
-        Document::Explain(_) => String::new(),
-    }
-}
-
-/// What was not checked, remarks, and every check's own state.
-fn tail(outcome: &Outcome) -> String {
-    let mut out = String::new();
-    if !outcome.skipped.is_empty() {
-        out.push_str("<h3>Not checked</h3>\n<ul>\n");
-        for skipped in &outcome.skipped {
-            let _ = writeln!(
-                out,
-                "<li><strong>{}</strong>: {}</li>",
-                escape_html(&skipped.what),
-                prose(&skipped.reason)
-            );
-        }
-        out.push_str("</ul>\n");
-    }
-    if !outcome.notes.is_empty() {
-        out.push_str("<h3>Notes</h3>\n<ul>\n");
-        for note in &outcome.notes {
-            let _ = writeln!(out, "<li>{}</li>", prose(note));
-        }
-        out.push_str("</ul>\n");
-    }
-    if !outcome.checks.is_empty() {
-        out.push_str("<details><summary>Every check and what it came to</summary>\n<div class=\"scroll\" tabindex=\"0\" \
-                      role=\"region\" aria-label=\"Checks\"><table>\n<thead><tr><th scope=\"col\">check</th><th \
-                      scope=\"col\">state</th><th scope=\"col\" class=\"number\">looked at</th><th scope=\"col\" \
-                      class=\"number\">findings</th><th scope=\"col\">reason</th></tr></thead>\n<tbody>\n");
-        for check in &outcome.checks {
-            let _ = writeln!(
-                out,
-                "<tr><th scope=\"row\">{} {}</th><td>{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-                 <td>{}</td></tr>",
-                escape_html(&check.code),
-                escape_html(&check.name),
-                escape_html(&check.status),
-                check.items,
-                check.findings,
-                escape_html(check.reason.as_deref().unwrap_or(""))
-            );
-        }
-        out.push_str("</tbody></table></div></details>\n");
-    }
-    out
-}
-
-/// Every rounding of every plan, with its source.
-fn plans(plans: &[&PlanInfo]) -> String {
-    let mut out =
-        "<details><summary>Where each plan rounds, and how that is known</summary>\n".to_owned();
-    for plan in plans {
-        let nats = |value: Option<f64>| {
-            value.map_or_else(
-                || "never".to_owned(),
-                |nats| format!("{} nats", short(nats)),
-            )
-        };
-        let _ = writeln!(
-            out,
-            "<h4>{}</h4>\n<p>Numerator zero beyond a gap of {}; weight zero beyond {}.</p>\n<ol>",
-            name(&plan.plan),
-            nats(plan.numerator_zero_nats),
-            nats(plan.weight_zero_nats)
-        );
-        for step in &plan.steps {
-            let _ = writeln!(
-                out,
-                "<li>{} in <strong>{}</strong> <span class=\"source\">{}</span></li>",
-                escape_html(&step.what),
-                escape_html(&step.format),
-                escape_html(&step.source)
-            );
-        }
-        out.push_str("</ol>\n");
-    }
-    out.push_str("</details>\n");
-    out
-}
-
-fn inspect(report: &InspectReport) -> String {
-    let mut out = "<h3>Self-checks</h3>\n<ul>\n".to_owned();
-    for check in &report.self_check {
-        let (shape, word) = match check.holds {
-            Some(true) => ("●", "holds"),
-            Some(false) => ("▲", "fails"),
-            None => ("?", "not checked"),
-        };
-        let _ = writeln!(
-            out,
-            "<li><span aria-hidden=\"true\">{shape}</span> <strong>{word}</strong>: {} ({})</li>",
-            escape_html(&check.check),
-            escape_html(&check.detail)
-        );
-    }
-    out.push_str("</ul>\n<h3>Tensors</h3>\n<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Tensors\"><table>\n<thead><tr><th \
-                  scope=\"col\">name</th><th scope=\"col\">shape</th><th scope=\"col\">format</th><th scope=\"col\" \
-                  class=\"number\">count</th></tr></thead>\n<tbody>\n");
-    for tensor in &report.tensors_folded {
-        let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
-        let _ = writeln!(
-            out,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"number\">{}</td></tr>",
-            name(&tensor.pattern),
-            shape.join(" × "),
-            escape_html(&tensor.dtype),
-            tensor.count
-        );
-    }
-    out.push_str("</tbody></table></div>\n");
     out
 }
 

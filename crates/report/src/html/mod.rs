@@ -9,10 +9,13 @@
 //! visible, and isolated with `<bdi>`; the document is escaped so that no `</script>` can occur in it; and the page's own policy
 //! (`Content-Security-Policy`) admits no request and no script but the one whose hash it names.
 
+mod details;
 mod document;
 mod embed;
 mod escape;
+mod results;
 
+pub(crate) use document::subject;
 pub use escape::escape_html;
 
 use crate::document::Document;
@@ -22,7 +25,7 @@ use sha2::{Digest as _, Sha256};
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 /// One script in the order of its parts: they share one function's scope, and nothing is global.
-const SCRIPT: [&str; 8] = [
+const SCRIPT: [&str; 9] = [
     include_str!("js/format.js"),
     include_str!("js/data.js"),
     include_str!("js/metrics.js"),
@@ -30,6 +33,7 @@ const SCRIPT: [&str; 8] = [
     include_str!("js/table.js"),
     include_str!("js/head.js"),
     include_str!("js/pair.js"),
+    include_str!("js/results.js"),
     include_str!("js/main.js"),
 ];
 
@@ -59,7 +63,9 @@ pub fn render(document: &Document) -> Result<Option<String>, serde_json::Error> 
         "style" => STYLE,
         "heading" => &parts.heading,
         "summary" => &parts.summary,
+        "charts" => &parts.charts,
         "findings" => &parts.findings,
+        "sections" => &parts.sections,
         "details" => &parts.details,
         "footer" => &parts.footer,
         "data" => &data,
@@ -102,8 +108,8 @@ mod tests {
     #[test]
     fn the_templates_names_are_all_known() {
         let known = [
-            "policy", "title", "style", "heading", "summary", "findings", "details", "footer",
-            "data", "words", "script",
+            "policy", "title", "style", "heading", "summary", "charts", "findings", "sections",
+            "details", "footer", "data", "words", "script",
         ];
         for part in PAGE.split("{{").skip(1) {
             let name = part.split("}}").next().unwrap();

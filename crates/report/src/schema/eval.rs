@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Losses on a text, or scores on a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EvalReport {
     /// Common head of every document; `length` is the window's, `text` is `null` for a task.
     #[serde(flatten)]
@@ -20,6 +21,7 @@ pub struct EvalReport {
 
 /// A mean loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeanLoss {
     /// Tokens that were predicted.
     pub tokens: u64,
@@ -35,6 +37,7 @@ pub struct MeanLoss {
 
 /// Losses of a text over windows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PerplexityReport {
     /// Tokens of a window.
     pub length: u64,
@@ -60,6 +63,7 @@ pub struct PerplexityReport {
 
 /// Loss at some positions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PositionLoss {
     /// Fewest tokens of context.
     pub from: u64,
@@ -72,6 +76,7 @@ pub struct PositionLoss {
 
 /// Loss of one document.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DocumentLoss {
     /// Number of the document, from 0.
     pub document: u64,
@@ -84,6 +89,7 @@ pub struct DocumentLoss {
 
 /// A share with its standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Accuracy {
     /// Share of the items that is right.
     pub value: Option<f64>,
@@ -93,6 +99,7 @@ pub struct Accuracy {
 
 /// Scores on a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TaskReport {
     /// The file.
     pub source: String,
@@ -130,10 +137,28 @@ pub struct TaskReport {
     pub merged_boundaries: u64,
     /// Tokens of the longest sequence that was run.
     pub longest_tokens: u64,
+    /// One entry an item, in the order of the file: what pairs two results. Empty in documents of older versions.
+    #[serde(default)]
+    pub outcomes: Vec<TaskOutcome>,
+}
+
+/// What became of one item.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TaskOutcome {
+    /// Whether it counts as right.
+    pub correct: bool,
+    /// Whether it does by the log-likelihood over characters; `null` where that does not apply.
+    pub correct_by_character: Option<bool>,
+    /// Whether it does by the log-likelihood over bytes.
+    pub correct_by_byte: Option<bool>,
+    /// `-ln p` of the right alternative, nats.
+    pub gold_nats: Option<f64>,
 }
 
 /// A line of the file that `--items` writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TaskItemRecord {
     /// Number of the item, from 0.
     pub item: u64,
@@ -153,6 +178,7 @@ pub struct TaskItemRecord {
 
 /// One alternative of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct AlternativeRecord {
     /// `ln p`, nats; `null` where it is not finite.
     pub log_likelihood: Option<f64>,

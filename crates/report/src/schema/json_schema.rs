@@ -4,8 +4,8 @@
 //! outputs against them.
 
 use super::{
-    AuditReport, ExplainReport, HorizonReport, InspectReport, MeasureReport, PairReport,
-    SCHEMA_VERSION,
+    AuditReport, EvalReport, ExplainReport, HorizonReport, InspectReport, MeasureReport,
+    PairReport, ProbeReport, SCHEMA_VERSION, TrainReport,
 };
 use crate::number::Distance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -45,6 +45,9 @@ fn json_schema_files_are_those_of_the_types() {
         ("inspect", schema_of::<InspectReport>("inspect")),
         ("audit", schema_of::<AuditReport>("audit")),
         ("measure", schema_of::<MeasureReport>("measure")),
+        ("eval", schema_of::<EvalReport>("eval")),
+        ("probe", schema_of::<ProbeReport>("probe")),
+        ("train", schema_of::<TrainReport>("train")),
         ("report", schema_of::<PairReport>("report")),
         ("explain", schema_of::<ExplainReport>("explain")),
     ] {

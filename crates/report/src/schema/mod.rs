@@ -14,11 +14,12 @@ mod measure;
 mod pair;
 mod probe;
 mod study;
+mod train;
 
 pub use audit::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
 pub use eval::{
     Accuracy, AlternativeRecord, DocumentLoss, EvalReport, MeanLoss, PerplexityReport,
-    PositionLoss, TaskItemRecord, TaskReport,
+    PositionLoss, TaskItemRecord, TaskOutcome, TaskReport,
 };
 pub use explain::{CheckPage, ExplainReport, RemedyLine};
 pub use horizon::{HorizonHead, HorizonPlan, HorizonReport, HorizonSummary};
@@ -27,7 +28,7 @@ pub use measure::{
     DistanceBin, LossInfo, MeasureHead, MeasurePlanEvidence, MeasurePlanSummary, MeasureReport,
     MeasureSummary,
 };
-pub use pair::{Difference, HeadDifference, PairReport, QuantitySummary};
+pub use pair::{Difference, HeadDifference, PairReport, PairedDifference, QuantitySummary};
 
 pub use probe::{
     ProbeArea, ProbeCell, ProbeHeadSight, ProbeHeader, ProbeItemRecord, ProbeNeedle, ProbePrompt,
@@ -39,6 +40,10 @@ pub use study::{
     StudyBlind, StudyCell, StudyCost, StudyDifference, StudyHorizon, StudyHorizonLine, StudyMargin,
     StudyMeasured, StudyReport, StudyResult, StudyRow, StudyTable, StudyTrial, StudyTrialLine,
     TrialStatus,
+};
+pub use train::{
+    TrainBest, TrainHead, TrainHeld, TrainLook, TrainRecall, TrainRecallCell, TrainReport,
+    TrainRun, TrainStep, TrainStop,
 };
 
 use serde::{Deserialize, Serialize};

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Results over a grid of lengths and depths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeReport {
     /// Common head of every document.
     #[serde(flatten)]
@@ -31,6 +32,7 @@ pub struct ProbeReport {
 
 /// Everything the results of a probe depend on. Two runs with equal settings give equal results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeSettings {
     /// Name of the task.
     pub task: String,
@@ -76,6 +78,7 @@ fn one() -> u64 {
 
 /// Hits of some samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeScore {
     /// Samples.
     pub samples: u64,
@@ -95,6 +98,7 @@ pub struct ProbeScore {
 
 /// A part of the grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeArea {
     /// Cells.
     pub cells: u64,
@@ -107,6 +111,7 @@ pub struct ProbeArea {
 
 /// One cell; also a line of the file that `--results` appends to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeCell {
     /// Tokens of prompt and answer, asked for.
     pub length: u64,
@@ -134,6 +139,7 @@ pub struct ProbeCell {
 
 /// Which heads had the fact within sight, from the last token of the prompt, under one plan. A head counts by its best sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeWitness {
     /// Key of the plan.
     pub plan: String,
@@ -151,6 +157,7 @@ pub struct ProbeWitness {
 
 /// What one head saw of the fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeHeadSight {
     /// Layer.
     pub layer: u64,
@@ -168,6 +175,7 @@ pub struct ProbeHeadSight {
 
 /// A cell under another bias.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeWhatIf {
     /// The change.
     pub change: String,
@@ -181,6 +189,7 @@ pub struct ProbeWhatIf {
 
 /// One sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeSample {
     /// The values to be found, with commas between them.
     pub key: String,
@@ -218,6 +227,7 @@ pub struct ProbeSample {
 
 /// A fact in a prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeNeedle {
     /// Its value.
     pub value: String,
@@ -320,6 +330,7 @@ pub struct ProbePromptRecord {
 
 /// First line of the file that `--results` appends to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbeHeader {
     /// Version of the schema.
     pub schema_version: u32,

@@ -1,7 +1,11 @@
 //! A result in plain words: what is wrong, since which length, in which runtime, what to do. Shared by HTML and Markdown.
 
 mod pair;
+mod runs;
 mod verbs;
+
+pub(crate) use pair::{amount, change};
+pub(crate) use runs::cause;
 
 use crate::document::Document;
 use crate::number::Distance;
@@ -20,7 +24,7 @@ pub struct Summary {
     pub wrong: bool,
     /// Further sentences: since which length, how the runtimes differ.
     pub facts: Vec<String>,
-    /// The same numbers for every plan.
+    /// The same numbers for every plan, or for every part of a grid.
     pub by_plan: Option<PlanTable>,
     /// What to do, safest first.
     pub todo: Vec<Todo>,
@@ -28,10 +32,10 @@ pub struct Summary {
     pub next_commands: Vec<String>,
 }
 
-/// A small table with one line a plan.
+/// A small table with one line a plan, or a part of a grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanTable {
-    /// Headings; the first column is the plan.
+    /// Headings; the first column is the plan or the part.
     pub columns: Vec<&'static str>,
     /// Cells as they are shown; the first is the key of the plan.
     pub rows: Vec<Vec<String>>,
@@ -67,6 +71,9 @@ impl Summary {
             Document::Audit(report) => verbs::audit(report),
             Document::Measure(report) => verbs::measure(report),
             Document::Inspect(report) => verbs::inspect(report),
+            Document::Eval(report) => runs::eval(report),
+            Document::Probe(report) => runs::probe(report),
+            Document::Train(report) => runs::train(report),
             Document::Pair(report) => pair::of(report),
             Document::Explain(report) => Self {
                 headline: plural(report.checks.len() as u64, "check"),

@@ -1,7 +1,8 @@
 //! Summary of two results side by side.
 
 use super::{Summary, plural};
-use crate::schema::{FindingRecord, PairReport};
+use crate::number::{percent, short};
+use crate::schema::{FindingRecord, PairReport, PairedDifference};
 
 pub(super) fn of(report: &PairReport) -> Summary {
     let (a, b) = (Summary::of(&report.a), Summary::of(&report.b));
@@ -11,12 +12,27 @@ pub(super) fn of(report: &PairReport) -> Summary {
     };
     if report.comparable {
         let findings = |list: &[FindingRecord]| plural(list.len() as u64, "finding");
-        summary.headline = format!(
-            "From A to B: {} new, {} gone, {} in both.",
-            findings(&report.findings_new),
-            findings(&report.findings_gone),
-            report.findings_kept
-        );
+        summary.headline = if report.paired.is_empty() {
+            format!(
+                "From A to B: {} new, {} gone, {} in both.",
+                findings(&report.findings_new),
+                findings(&report.findings_gone),
+                report.findings_kept
+            )
+        } else {
+            paired(report)
+        };
+        for (side, other, list) in [
+            ("A", "B", &report.findings_not_measured_in_a),
+            ("B", "A", &report.findings_not_measured_in_b),
+        ] {
+            if !list.is_empty() {
+                summary.facts.push(format!(
+                    "{} of {other} at heads or plans not measured in {side}: neither new nor gone.",
+                    findings(list)
+                ));
+            }
+        }
         for sum in report.summary.iter().filter(|sum| {
             [
                 "blind_share",
@@ -55,6 +71,63 @@ pub(super) fn of(report: &PairReport) -> Summary {
     summary.facts.push(format!("B: {}", b.headline));
     summary.facts.extend(report.differences.iter().cloned());
     summary
+}
+
+/// The difference over everything that both have.
+fn paired(report: &PairReport) -> String {
+    let Some(first) = report.paired.first() else {
+        return String::new();
+    };
+    let number = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), |v| amount(first, v));
+    let interval = match (first.change_low, first.change_high) {
+        (Some(low), Some(high)) => format!(
+            ", 95 % interval {} to {}: {}",
+            change(first, low),
+            change(first, high),
+            if first.is_clear() {
+                "a clear difference"
+            } else {
+                "no clear difference"
+            }
+        ),
+        _ => format!(" ({})", first.method),
+    };
+    format!(
+        "{} over {}: {} in A, {} in B, a change of {}{interval}.",
+        sentence(&first.quantity.replace('_', " ")),
+        first.what,
+        number(first.a),
+        number(first.b),
+        first
+            .change
+            .map_or_else(|| "none".to_owned(), |value| change(first, value))
+    )
+}
+
+/// With a capital at its beginning.
+fn sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(char::to_uppercase);
+    first.into_iter().flatten().chain(characters).collect()
+}
+
+/// A value of a paired quantity.
+pub(crate) fn amount(of: &PairedDifference, value: f64) -> String {
+    if of.is_share() {
+        percent(value)
+    } else {
+        short(value)
+    }
+}
+
+/// A change with its sign; of a share, in points.
+pub(crate) fn change(of: &PairedDifference, value: f64) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    if of.is_share() {
+        format!("{sign}{:.1} points", 100.0 * value)
+    } else {
+        format!("{sign}{}", short(value))
+    }
 }
 
 fn plans(a: Option<&str>, b: Option<&str>) -> String {

@@ -1,6 +1,7 @@
 //! Text of `snellen audit`.
 
 use super::chart::{Cell, Chart, Row};
+use super::charts::Named;
 use super::table::{Align, Table};
 use super::{
     Page, RenderText, TextOptions, cell, checked, document, outcome, plural, seen_share,
@@ -18,7 +19,7 @@ impl RenderText for AuditReport {
         let body = |page: &mut Page<'_>| {
             summary(page, self);
             if !self.heads.is_empty() {
-                chart_of(page, self);
+                chart_of(self).draw(page);
                 worst(page, self);
                 other_plans(page, self);
             }
@@ -60,9 +61,9 @@ fn are(count: u64) -> String {
     }
 }
 
-fn chart_of(page: &mut Page<'_>, report: &AuditReport) {
+/// The chart of the expected horizons.
+pub(super) fn chart_of(report: &AuditReport) -> Named {
     let length = report.envelope.length.unwrap_or(0);
-    page.heading("How much of the length each head is expected to see");
     let chart = by_layer(
         &report.heads,
         |head| (head.layer, head.head),
@@ -79,7 +80,11 @@ fn chart_of(page: &mut Page<'_>, report: &AuditReport) {
             ),
         },
     );
-    chart.draw(page, &format!("all {}", plural(length, "token")));
+    Named {
+        title: "How much of the length each head is expected to see".to_owned(),
+        whole: format!("all {}", plural(length, "token")),
+        chart,
+    }
 }
 
 /// The chart of results that are ordered by layer, then head, with filters applied.

@@ -1,5 +1,6 @@
 //! Text of `snellen eval`.
 
+use super::spark::Sparks;
 use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, cell, document, escape, plural};
 use crate::number::{percent, short};
@@ -50,6 +51,15 @@ fn losses(page: &mut Page<'_>, report: &PerplexityReport) {
         cell(report.all.perplexity.map(short))
     ));
     page.heading("By tokens of context");
+    if report.by_position.len() > 1 {
+        let losses = report.by_position.iter().map(|bin| bin.loss.nats_per_token);
+        Sparks {
+            limits: None,
+            lines: vec![("nats a token".to_owned(), losses.collect())],
+            number: &short,
+        }
+        .draw(page);
+    }
     let mut table = loss_table("context");
     for bin in &report.by_position {
         let name = if bin.from == bin.to {

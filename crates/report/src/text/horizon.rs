@@ -1,6 +1,7 @@
 //! Text of `snellen horizon`.
 
 use super::chart::{Cell, Chart, Row};
+use super::charts::Named;
 use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, cell, document, plural};
 use crate::number::{grouped, percent, short};
@@ -10,7 +11,7 @@ impl RenderText for HorizonReport {
     fn render_text(&self, options: &TextOptions) -> String {
         document(options, &self.envelope, &self.outcome, None, |page| {
             summary(page, self);
-            chart_of(page, self);
+            chart_of(self).draw(page);
             for plan in &self.plans {
                 page.heading(&rule(plan, &self.criterion));
                 page.table(&table_of(self, plan));
@@ -89,8 +90,8 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
     }
 }
 
-fn chart_of(page: &mut Page<'_>, report: &HorizonReport) {
-    page.heading("How much of the last row each head sees");
+/// A row a plan: the result is the same in every layer.
+pub(super) fn chart_of(report: &HorizonReport) -> Named {
     let length = report.envelope.length.unwrap_or(0);
     let row = |plan: &HorizonPlan| Row {
         label: plan.info.plan.clone(),
@@ -110,7 +111,11 @@ fn chart_of(page: &mut Page<'_>, report: &HorizonReport) {
         heads: report.heads.iter().map(|head| head.head).collect(),
         rows: report.plans.iter().map(row).collect(),
     };
-    chart.draw(page, "the whole length");
+    Named {
+        title: "How much of the last row each head sees".to_owned(),
+        whole: "the whole length".to_owned(),
+        chart,
+    }
 }
 
 /// Failures of other kinds that the closed form knows.

@@ -2,12 +2,14 @@
 
 use super::audit::by_layer;
 use super::chart::Cell;
+use super::charts::Named;
+use super::spark::Sparks;
 use super::table::{Align, Table};
 use super::{
     Page, RenderText, TextOptions, cell, checked, document, escape, outcome, plural,
     shortest_sighted,
 };
-use crate::number::{percent, short};
+use crate::number::{finite, percent, short};
 use crate::schema::{MeasureHead, MeasureReport};
 
 /// Rows of the table of the worst heads.
@@ -19,7 +21,8 @@ impl RenderText for MeasureReport {
         let body = |page: &mut Page<'_>| {
             summary(page, self);
             if !self.heads.is_empty() {
-                chart_of(page, self);
+                chart_of(self).draw(page);
+                by_distance(page, self);
                 worst(page, self);
             }
         };
@@ -85,11 +88,9 @@ fn summary(page: &mut Page<'_>, report: &MeasureReport) {
     }
 }
 
-fn chart_of(page: &mut Page<'_>, report: &MeasureReport) {
+/// The chart of the pairs seen under the first plan.
+pub(super) fn chart_of(report: &MeasureReport) -> Named {
     let plan = report.envelope.plan.as_deref().unwrap_or("");
-    page.heading(&format!(
-        "Share of its pairs that each head sees, under {plan}"
-    ));
     let chart = by_layer(
         &report.heads,
         |head| (head.layer, head.head),
@@ -98,7 +99,59 @@ fn chart_of(page: &mut Page<'_>, report: &MeasureReport) {
             mark: outcome::mark(&report.outcome.findings, plan, head.layer, head.head),
         },
     );
-    chart.draw(page, "every pair");
+    Named {
+        title: format!("Share of its pairs that each head sees, under {plan}"),
+        whole: "every pair".to_owned(),
+        chart,
+    }
+}
+
+/// Mean attention mass by distance over all heads, before any plan's roundings, and the share of pairs that is blind.
+fn by_distance(page: &mut Page<'_>, report: &MeasureReport) {
+    let Some(first) = report.heads.first() else {
+        return;
+    };
+    let bins = first.mass_by_distance.len();
+    let same = |head: &MeasureHead| {
+        let edges = |head: &MeasureHead| {
+            let bins = head.mass_by_distance.iter();
+            bins.map(|bin| (bin.from, bin.to)).collect::<Vec<_>>()
+        };
+        edges(head) == edges(first)
+    };
+    if bins < 2 || !report.heads.iter().all(same) {
+        return;
+    }
+    #[allow(clippy::cast_precision_loss)] // heads and pairs
+    let mean = |bin: usize| {
+        let masses = report
+            .heads
+            .iter()
+            .map(|head| head.mass_by_distance[bin].mass);
+        Some(masses.sum::<f64>() / report.heads.len() as f64)
+    };
+    #[allow(clippy::cast_precision_loss)]
+    let blind = |bin: usize| {
+        let of = |count: &dyn Fn(&crate::schema::DistanceBin) -> u64| {
+            let bins = report.heads.iter().map(|head| &head.mass_by_distance[bin]);
+            bins.map(count).sum::<u64>() as f64
+        };
+        finite(of(&|bin| bin.blind_pairs) / of(&|bin| bin.pairs))
+    };
+    let last = &first.mass_by_distance[bins - 1];
+    page.heading(&format!(
+        "By distance, {bins} bins of powers of two from {} to {}",
+        first.mass_by_distance[0].from, last.to
+    ));
+    Sparks {
+        limits: Some((0.0, 1.0)),
+        lines: vec![
+            ("attention".to_owned(), (0..bins).map(mean).collect()),
+            ("blind pairs".to_owned(), (0..bins).map(blind).collect()),
+        ],
+        number: &percent,
+    }
+    .draw(page);
 }
 
 fn blind_share(head: &MeasureHead, plan: &str) -> Option<f64> {

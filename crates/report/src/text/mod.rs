@@ -1,7 +1,8 @@
 //! The text renderer: a summary in plain words, the eye chart, the worst heads, then the findings.
 
 mod audit;
-mod chart;
+pub(crate) mod chart;
+pub(crate) mod charts;
 mod escape;
 mod eval;
 mod explain;
@@ -11,12 +12,14 @@ mod measure;
 mod outcome;
 mod pair;
 mod probe;
+mod spark;
 mod study;
 mod style;
 mod table;
+mod train;
 
 pub use escape::escape;
-pub(crate) use outcome::MARKS;
+pub(crate) use outcome::{MARKS, mark_legend};
 pub use style::TextOptions;
 
 use crate::number::Distance;

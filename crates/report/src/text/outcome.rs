@@ -197,7 +197,7 @@ fn letter(name: &str) -> char {
 }
 
 /// The marks that occur, explained.
-pub(super) fn mark_legend(marks: impl Iterator<Item = char>) -> Option<String> {
+pub(crate) fn mark_legend(marks: impl Iterator<Item = char>) -> Option<String> {
     let marks: std::collections::BTreeSet<char> = marks.collect();
     let explain = |mark: &char| match MARKS.iter().find(|(_, letter, _)| letter == mark) {
         Some((_, letter, meaning)) => format!("{letter} {meaning}"),

@@ -6,10 +6,12 @@ use super::{Page, RenderText, TextOptions, escape};
 use crate::document::Document;
 use crate::number::short;
 use crate::schema::{HeadDifference, PairReport};
-use crate::summary::Summary;
+use crate::summary::{Summary, amount, change};
 
 /// Rows of the table of changes.
 const CHANGES_SHOWN: usize = 12;
+/// Rows of the table of paired differences; CSV and JSON have all.
+const PAIRED_SHOWN: usize = 24;
 
 impl RenderText for Document {
     fn render_text(&self, options: &TextOptions) -> String {
@@ -18,6 +20,9 @@ impl RenderText for Document {
             Self::Inspect(report) => report.render_text(options),
             Self::Audit(report) => report.render_text(options),
             Self::Measure(report) => report.render_text(options),
+            Self::Eval(report) => report.render_text(options),
+            Self::Probe(report) => report.render_text(options),
+            Self::Train(report) => report.render_text(options),
             Self::Pair(report) => report.render_text(options),
             Self::Explain(report) => report.render_text(options),
         }
@@ -26,12 +31,20 @@ impl RenderText for Document {
 
 impl RenderText for PairReport {
     fn render_text(&self, options: &TextOptions) -> String {
-        if !self.comparable {
-            let sides = [&self.a, &self.b].map(|side| side.render_text(options));
-            return sides.join("\n");
-        }
         let mut page = Page::new(options);
         let title = page.options.paint(Style::Bold, "snellen report");
+        if !self.comparable {
+            let (a, b) = (self.a.verb(), self.b.verb());
+            page.line(&format!("{title}: {a} as A, {b} as B"));
+            for line in &self.differences {
+                page.item(&escape(line));
+            }
+            for (letter, side) in [("A", &self.a), ("B", &self.b)] {
+                page.heading(letter);
+                page.out.push_str(&side.render_text(options));
+            }
+            return page.finish();
+        }
         page.line(&format!("{title}: {} in A and in B", self.a.verb()));
         // the summary of a pair needs neither findings nor plans of its own
         let summary = Summary::of_pair(self);
@@ -39,10 +52,16 @@ impl RenderText for PairReport {
         for fact in &summary.facts {
             page.item(&escape(fact));
         }
-        changes(&mut page, self);
+        if crate::records::tables(&self.a).is_some() {
+            paired(&mut page, self);
+        } else {
+            changes(&mut page, self);
+        }
         for (heading, findings) in [
             ("New in B", &self.findings_new),
             ("Gone from A", &self.findings_gone),
+            ("In B, not measured in A", &self.findings_not_measured_in_a),
+            ("In A, not measured in B", &self.findings_not_measured_in_b),
         ] {
             if findings.is_empty() {
                 continue;
@@ -61,6 +80,58 @@ impl RenderText for PairReport {
         }
         page.finish()
     }
+}
+
+/// Differences of what both looked at, with their intervals.
+fn paired(page: &mut Page<'_>, pair: &PairReport) {
+    if pair.paired.is_empty() {
+        page.heading("Nothing that both looked at is comparable");
+        return;
+    }
+    let shown = pair.paired.len().min(PAIRED_SHOWN);
+    page.heading(&format!(
+        "Paired differences ({shown} of {})",
+        pair.paired.len()
+    ));
+    let mut table = Table::new([
+        ("over", Align::Left),
+        ("quantity", Align::Left),
+        ("A", Align::Right),
+        ("B", Align::Right),
+        ("change", Align::Right),
+        ("interval", Align::Right),
+        ("clear", Align::Left),
+    ]);
+    for one in &pair.paired[..shown] {
+        let value = |value: Option<f64>| super::cell(value.map(|value| amount(one, value)));
+        let moved = |value: f64| change(one, value);
+        let interval = one.change_low.zip(one.change_high);
+        table.row(vec![
+            escape(&one.what).into_owned(),
+            escape(&one.quantity).into_owned(),
+            value(one.a),
+            value(one.b),
+            super::cell(one.change.map(moved)),
+            super::cell(interval.map(|(low, high)| format!("{} to {}", moved(low), moved(high)))),
+            match (interval, one.is_clear()) {
+                (None, _) => "-",
+                (Some(_), true) => "yes",
+                (Some(_), false) => "no",
+            }
+            .to_owned(),
+        ]);
+    }
+    page.table(&table);
+    let mut methods: Vec<&str> = Vec::new();
+    for one in &pair.paired[..shown] {
+        if !methods.contains(&one.method.as_str()) {
+            methods.push(&one.method);
+        }
+    }
+    page.indented(&format!(
+        "interval: 95 %; clear: it excludes no change, as one in twenty does by chance. {}.",
+        escape(&methods.join("; "))
+    ));
 }
 
 /// Largest relative changes first.

@@ -1,6 +1,8 @@
 //! Fixed results: the JSON snapshots of `renderers.rs`, read back as `snellen report` reads a saved file.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod results;
+
 use serde_json::Value;
 use snellen_report::Document;
 use snellen_report::schema::{FindingRecord, Severity};
@@ -17,7 +19,11 @@ pub(crate) fn document(verb: &str) -> Document {
     Document::from_json(&saved(verb)).unwrap()
 }
 
+/// Results about heads, with findings.
 pub(crate) const VERBS: [&str; 4] = ["horizon", "inspect", "audit", "measure"];
+
+/// Results that are not about heads; `task` is the other kind of `eval`.
+pub(crate) const RESULTS: [&str; 4] = ["probe", "eval", "task", "train"];
 
 pub(crate) fn counts(finding: &FindingRecord) -> bool {
     finding.severity >= Severity::Warning

@@ -161,6 +161,20 @@ impl Writer {
 /// A file that cannot be read, a line that is not of this schema.
 pub fn read(path: &Path) -> Result<Vec<Metric>, TrainError> {
     let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+    lines(path, &text)
+}
+
+/// The lines of a metrics file that end in a line break: the last one may have been cut short.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_whole_lines(path: &Path) -> Result<Vec<Metric>, TrainError> {
+    let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    lines(path, &text[..whole])
+}
+
+fn lines(path: &Path, text: &str) -> Result<Vec<Metric>, TrainError> {
     text.lines()
         .enumerate()
         .map(|(i, line)| {

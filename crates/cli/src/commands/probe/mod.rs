@@ -110,7 +110,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let outcome = outcome(&checkpoint, spec.trained_length.is_none());
     let trained = spec.trained_length.map(|length| length as u64);
     let report = report(args, settings, info, cells, trained, outcome)?;
-    crate::output::emit_plain(&report, &report.outcome, global)
+    crate::output::emit(report, global)
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -46,7 +46,7 @@ pub(super) fn only(
         cells,
         outcome: Outcome::default(),
     };
-    crate::output::emit_plain(&report, &report.outcome, global)
+    crate::output::emit_plain(&report, global)
 }
 
 /// Writes every prompt of the grid, a line each.

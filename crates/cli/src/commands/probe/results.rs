@@ -41,7 +41,17 @@ impl Results {
             });
         };
         let fail = |what: String| Failure::error(format!("{}: {what}", path.display()));
-        let io = |error: std::io::Error| fail(format!("cannot be written: {error}"));
+        let io = |error: std::io::Error| Failure::cannot_write(&path.display().to_string(), &error);
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            return Err(fail(format!(
+                "the folder {} does not exist; --results expects a file of an earlier run, or none, in a folder that is there",
+                folder.display()
+            )));
+        }
         let old = match std::fs::read_to_string(path) {
             Ok(old) => old,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -111,9 +121,7 @@ impl Results {
         if let Some((path, file)) = &mut self.file {
             file.write_all(line.as_bytes())
                 .and_then(|()| file.sync_data())
-                .map_err(|error| {
-                    Failure::error(format!("{}: cannot be written: {error}", path.display()))
-                })?;
+                .map_err(|error| Failure::cannot_write(&path.display().to_string(), &error))?;
         }
         serde_json::from_str(&line).map_err(|error| Failure::error(format!("JSON: {error}")))
     }

@@ -147,8 +147,10 @@ async function start() {
   const table = document.getElementById("table");
   const width = charts.clientWidth || 900;
   const docs = doc.verb === "report" ? [doc.a, doc.b] : [doc];
-  const views = docs.map((each, i) => Object.assign(readHeads(each), { letter: docs.length > 1 ? "AB"[i] : null }));
-  if (doc.verb === "report" && doc.comparable) {
+  const lettered = docs.map((each, i) => [each, docs.length > 1 ? "AB"[i] : null]);
+  const views = lettered.filter(([each]) => isAboutHeads(each)).map(([each, letter]) => Object.assign(readHeads(each), { letter }));
+  walkGrids(charts);
+  if (doc.verb === "report" && doc.comparable && views.length) {
     const readout = make("p", { class: "readout" }, HINT);
     charts.append(pairCharts(doc, width, readout, openHead));
   }
@@ -164,6 +166,7 @@ async function start() {
   window.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && document.body.dataset.view === "head") location.hash = "charts";
   });
+  window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((entry) => { entry.open = true; }));
   show();
   performance.mark("snellen-ready");
   document.body.dataset.ready = "yes";

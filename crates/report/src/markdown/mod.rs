@@ -1,15 +1,26 @@
 //! The Markdown renderer: for pull requests and model cards (GitHub's dialect: tables and `<details>`).
 
+mod words;
+
 use crate::document::Document;
 use crate::findings::{groups, place};
 use crate::heads::{Cell, HeadTable, Row};
 use crate::number::{percent, short};
 use crate::schema::{ExplainReport, FindingRecord, Outcome, PairReport};
+use crate::sections::{Room, Table, Text};
 use crate::summary::{Summary, plural};
+use crate::whole::nothing_measured;
 use std::fmt::Write as _;
+use words::{code, lead, prose};
+
+pub use words::inline;
 
 /// Heads in the table; CSV and JSON have all.
 const HEADS_SHOWN: usize = 12;
+/// Rows of a table of a probe, an evaluation or a run.
+const ROWS_SHOWN: usize = 24;
+/// Cells of a probe whose failures are listed.
+const ENTRIES_SHOWN: usize = 12;
 /// Findings of one code that are shown in full.
 const SHOWN_PER_CODE: usize = 2;
 
@@ -24,8 +35,19 @@ pub fn render(document: &Document) -> String {
             let _ = writeln!(out, "## snellen report: {} and {}\n", names[0], names[1]);
             summary(&mut out, document);
             changes(&mut out, pair);
+            sections(&mut out, document);
             findings(&mut out, "New findings in B", &pair.findings_new);
             findings(&mut out, "Findings gone from A", &pair.findings_gone);
+            findings(
+                &mut out,
+                "Findings in B, not measured in A",
+                &pair.findings_not_measured_in_a,
+            );
+            findings(
+                &mut out,
+                "Findings in A, not measured in B",
+                &pair.findings_not_measured_in_b,
+            );
             if !pair.comparable {
                 for side in [&pair.a, &pair.b] {
                     result(&mut out, side);
@@ -91,14 +113,17 @@ fn summary(out: &mut String, document: &Document) {
 
 fn result(out: &mut String, document: &Document) {
     heads(out, document);
+    sections(out, document);
     let Some(outcome) = document.outcome() else {
         return;
     };
     findings(out, "Findings", &outcome.findings);
-    if outcome.findings.is_empty() {
+    if outcome.findings.is_empty() && !document.runs_no_checks() {
         let checked = outcome.checks.iter().filter(|c| c.status == "checked");
         let checked = checked.count() as u64;
-        let text = if checked == 0 {
+        let text = if nothing_measured(document) {
+            "Nothing was measured, so there is no verdict.".to_owned()
+        } else if checked == 0 {
             "No check looked at this result.".to_owned()
         } else {
             format!("None in {}.", plural(checked, "check"))
@@ -206,6 +231,56 @@ fn heads(out: &mut String, document: &Document) {
             let _ = write!(line, " {} |", cell(&row.cells[*index], *share));
         }
         let _ = writeln!(out, "{line}");
+    }
+}
+
+/// Tables of results that are not about heads.
+fn sections(out: &mut String, document: &Document) {
+    let room = Room {
+        rows: ROWS_SHOWN,
+        entries: ENTRIES_SHOWN,
+    };
+    for section in crate::sections::of(document, room) {
+        let _ = writeln!(out, "\n### {}\n", inline(&section.title));
+        for line in &section.lead {
+            let _ = writeln!(out, "{}\n", prose(line));
+        }
+        if !section.table.rows.is_empty() {
+            table(out, &section.table);
+        }
+        for entry in &section.entries {
+            let _ = writeln!(
+                out,
+                "<details><summary>{}</summary>\n",
+                crate::html::escape_html(&entry.line)
+            );
+            for line in &entry.body {
+                let _ = writeln!(out, "{}\n", prose(line));
+            }
+            table(out, &entry.table);
+            out.push_str("\n</details>\n");
+        }
+        if let Some(rest) = &section.rest {
+            let _ = writeln!(out, "\n{}", prose(rest));
+        }
+    }
+}
+
+fn table(out: &mut String, table: &Table) {
+    let names: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
+    let rules = table
+        .columns
+        .iter()
+        .map(|(_, number)| if *number { "---:" } else { "---" });
+    let _ = writeln!(out, "| {} |", names.join(" | "));
+    let _ = writeln!(out, "| {} |", rules.collect::<Vec<_>>().join(" | "));
+    for row in &table.rows {
+        let cells = row.iter().map(|text| match text {
+            Text::Plain(text) => inline(text),
+            Text::Raw(text) if text.is_empty() => "*nothing*".to_owned(),
+            Text::Raw(text) => code(text),
+        });
+        let _ = writeln!(out, "| {} |", cells.collect::<Vec<_>>().join(" | "));
     }
 }
 
@@ -348,82 +423,4 @@ fn explain(report: &ExplainReport) -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');
     out
-}
-
-/// Text in a line of Markdown: visible control characters, and nothing that Markdown or HTML takes for markup.
-#[must_use]
-pub fn inline(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 8);
-    for character in crate::text::escape(text).chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' => {
-                out.push('\\');
-                out.push(character);
-            }
-            // neither a mention nor an address that is linked by itself
-            '@' => out.push_str("&#64;"),
-            ':' => out.push(':'),
-            other => out.push(other),
-        }
-    }
-    out.replace("://", ":&#47;/")
-}
-
-/// Places before a message.
-fn lead(facts: &[String]) -> String {
-    if facts.is_empty() {
-        String::new()
-    } else {
-        format!("{}: ", facts.join(", "))
-    }
-}
-
-/// Text of our own or of a message: as [`inline`], and what stands between backticks as code.
-fn prose(text: &str) -> String {
-    let parts: Vec<&str> = text.split('`').collect();
-    if parts.len().is_multiple_of(2) {
-        return inline(text);
-    }
-    let parts = parts.iter().enumerate().map(|(index, part)| {
-        if index % 2 == 1 && !part.is_empty() {
-            code(part)
-        } else {
-            inline(part)
-        }
-    });
-    parts.collect()
-}
-
-/// A word as code, whatever backticks it holds.
-fn code(text: &str) -> String {
-    let text = crate::text::escape(text).replace('|', "\\|");
-    let longest = text
-        .split(|character| character != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or(0);
-    let fence = "`".repeat(longest + 1);
-    if longest > 0 || text.starts_with(' ') {
-        format!("{fence} {text} {fence}")
-    } else {
-        format!("{fence}{text}{fence}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_of_a_name_is_markup() {
-        assert_eq!(
-            inline("a|b *c* <img> [x](http://e) @me"),
-            r"a\|b \*c\* &lt;img&gt; \[x\](http:&#47;/e) &#64;me"
-        );
-        assert_eq!(inline("a\nb\u{202e}"), r"a\\u{a}b\\u{202e}");
-        assert_eq!(code("x``y"), "``` x``y ```");
-    }
 }
