@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PairReport {
-    /// [`SCHEMA_VERSION`].
+    /// Version of the schema.
     pub schema_version: u32,
     /// The program.
     pub tool: Tool,
