@@ -48,7 +48,7 @@ pub struct HeadMargin {
     pub head: u64,
     /// Slope, where there are slopes; nats per token.
     pub slope: Option<f64>,
-    /// Questions, all at least [`RECENT`] tokens from their answer.
+    /// Questions, all at least 20 tokens from their answer.
     pub questions: u64,
     /// Mean over questions of the answer's score without bias less the best such score among the last 20 keys, nats.
     pub margin: f64,
