@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""The tables of docs/STUDY.md from the records in this folder: one row a variant, one column a quantity.
+
+    snellen study report studies/small --format json | studies/tables.py
+
+A cell is the mean over seeds with half the width of its 95 % interval; a star marks a difference to the baseline whose p value, corrected
+for all comparisons of the report's table (Holm), is below 0.05.
+"""
+
+import json
+import sys
+
+report = json.load(sys.stdin)
+tables = {table["name"]: table["rows"] for table in report["tables"]}
+
+
+def number(row, digits):
+    text = f"{row['mean']:.{digits}f}"
+    if row["low"] is not None:
+        text += f" ±{(row['high'] - row['low']) / 2:.{digits}f}"
+    difference = row["difference"]
+    p = difference and difference["p_corrected"]
+    return text + ("\\*" if p is not None and p < 0.05 else "")
+
+
+def pivot(rows, columns, digits, key=lambda row: row["variant"]):
+    order, cells, counts = [], {}, {}
+    for row in rows:
+        if row["quantity"] not in columns:
+            continue
+        name = key(row)
+        if name not in cells:
+            order.append(name)
+            cells[name] = {}
+        cells[name][row["quantity"]] = number(row, digits)
+        counts[name] = max(counts.get(name, 0), row["n"])
+    print("| | n | " + " | ".join(columns) + " |")
+    print("|---|---:|" + "---|" * len(columns))
+    for name in order:
+        print(f"| {name} | {counts[name]} | " + " | ".join(cells[name].get(c, "") for c in columns) + " |")
+    print()
+
+
+def quantities(rows):
+    return list(dict.fromkeys(row["quantity"] for row in rows))
+
+
+for name, digits in (("recall", 3), ("loss", 3), ("blind", 3), ("cost", 2)):
+    rows = tables.get(name, [])
+    print(f"### {name}\n")
+    pivot(rows, quantities(rows), digits)
+
+rows = tables.get("what-if", [])
+for variant in dict.fromkeys(row["variant"] for row in rows):
+    own = [row for row in rows if row["variant"] == variant]
+    print(f"### {variant}, changed at inference\n")
+    pivot(own, quantities(own), 3, key=lambda row: row["change"] or "as trained")
+
+print("### horizons: measured over predicted, pairs\n")
+print("| trial | predicted | measured | length |\n|---|---:|---:|---:|")
+for line in report["horizons"]:
+    if line["task"] == "pair" and line["predicted"] is not None and line["measured"] is not None:
+        more = [">" if line[f"{side}_unbounded"] else "" for side in ("predicted", "measured")]
+        print(f"| {line['trial']} | {more[0]}{line['predicted']} | {more[1]}{line['measured']} | {line['length']} |")
