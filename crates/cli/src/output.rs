@@ -87,6 +87,7 @@ fn no_such_form(document: &Document, global: &GlobalArgs) -> Failure {
         Document::Explain(_) => "text, json and md",
         Document::Pair(_) if no_checks => "text, json, html, md and csv",
         Document::Pair(_) => "text, json, html, md, sarif, junit and csv",
+        Document::Study(_) => "text, json, html, md and csv",
         Document::Inspect(_) => "text, json, html, md, sarif, junit, csv and npz",
         _ if no_checks => "text, json, html, md, csv, npz and svg",
         _ => "text, json, html, md, sarif, junit, csv, npz and svg",

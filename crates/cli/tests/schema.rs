@@ -203,12 +203,15 @@ fn real_probes_evaluations_and_runs_are_valid() {
     probe.extend(grid);
     let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runs/nano");
     let nano = nano.to_str().unwrap();
+    let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/small");
+    let study = study.to_str().unwrap();
     for (verb, args) in [
         ("probe", probe),
         ("eval", vec!["eval", model, "--bytes", "--text", &text]),
         ("eval", vec!["eval", model, "--bytes", "--task", &task]),
         ("eval", vec!["eval", model, "--bytes", "--task", &words]),
         ("train", vec!["report", nano]),
+        ("study", vec!["study", "report", study]),
     ] {
         let document = output(&args);
         assert_eq!(document["verb"], verb);

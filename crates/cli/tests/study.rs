@@ -288,14 +288,26 @@ fn what_is_reported_is_what_was_run() {
         ("text", "linear-zeroed"),
         ("md", "| quantity |"),
         ("csv", "table,quantity,"),
+        ("html", "Trials that are in no average"),
     ] {
         let text = ok(&["study", "report", &set.at("kept"), "--format", format]);
         assert!(text.contains(wanted), "{text}");
     }
     refused(
-        &["study", "report", &set.at("kept"), "--format", "html"],
-        &["not available for study"],
+        &["study", "report", &set.at("kept"), "--format", "svg"],
+        &["text, json, html, md and csv"],
     );
+    let saved = set.at("saved.json");
+    ok(&[
+        "study",
+        "report",
+        &set.at("kept"),
+        "--json",
+        "--out",
+        &saved,
+    ]);
+    let direct = ok(&["study", "report", &set.at("kept"), "--format", "html"]);
+    assert_eq!(ok(&["report", &saved, "--format", "html"]), direct);
 
     // Another configuration in the same folder is refused, and the key is named.
     let other = set.study("other.toml", |text| text.replace("lr = 3e-3", "lr = 2e-3"));

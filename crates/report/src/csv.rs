@@ -16,6 +16,9 @@ pub fn render(document: &Document) -> Option<String> {
     if let Document::Pair(pair) = document {
         return Some(render_pair(pair));
     }
+    if let Document::Study(study) = document {
+        return Some(crate::study::forms::csv(study));
+    }
     if let Some(tables) = crate::records::tables(document) {
         return Some(render_records(&tables));
     }

@@ -2,7 +2,7 @@
 
 use crate::schema::{
     AuditReport, Envelope, EvalReport, ExplainReport, FindingRecord, HorizonReport, InspectReport,
-    MeasureReport, Outcome, PairReport, ProbeReport, SCHEMA_VERSION, TrainReport,
+    MeasureReport, Outcome, PairReport, ProbeReport, SCHEMA_VERSION, StudyReport, TrainReport,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -25,6 +25,8 @@ pub enum Document {
     Probe(ProbeReport),
     /// `snellen train`.
     Train(TrainReport),
+    /// `snellen study report`.
+    Study(Box<StudyReport>),
     /// `snellen report A B`.
     Pair(Box<PairReport>),
     /// `snellen explain`.
@@ -86,12 +88,13 @@ impl Document {
             "eval" => Self::Eval(serde_json::from_str(text).map_err(read)?),
             "probe" => Self::Probe(serde_json::from_str(text).map_err(read)?),
             "train" => Self::Train(serde_json::from_str(text).map_err(read)?),
+            "study" => Self::Study(serde_json::from_str(text).map_err(read)?),
             "report" => Self::Pair(serde_json::from_str(text).map_err(read)?),
             "explain" => Self::Explain(serde_json::from_str(text).map_err(read)?),
             other => {
                 return Err(DocumentError(format!(
                     "verb {other:?} is not known to this version; known: horizon, inspect, audit, measure, eval, probe, \
-                     train, report, explain"
+                     train, study, report, explain"
                 )));
             }
         };
@@ -132,6 +135,7 @@ impl Document {
             Self::Eval(report) => Some(&report.envelope),
             Self::Probe(report) => Some(&report.envelope),
             Self::Train(report) => Some(&report.envelope),
+            Self::Study(report) => Some(&report.envelope),
             Self::Pair(_) | Self::Explain(_) => None,
         }
     }
@@ -147,6 +151,7 @@ impl Document {
             Self::Eval(report) => Some(&report.outcome),
             Self::Probe(report) => Some(&report.outcome),
             Self::Train(report) => Some(&report.outcome),
+            Self::Study(report) => Some(&report.outcome),
             Self::Pair(_) | Self::Explain(_) => None,
         }
     }
@@ -156,7 +161,7 @@ impl Document {
     pub fn runs_no_checks(&self) -> bool {
         match self {
             Self::Pair(pair) => pair.a.runs_no_checks() && pair.b.runs_no_checks(),
-            Self::Eval(_) | Self::Probe(_) | Self::Train(_) => self
+            Self::Eval(_) | Self::Probe(_) | Self::Train(_) | Self::Study(_) => self
                 .outcome()
                 .is_none_or(|outcome| outcome.checks.is_empty() && outcome.findings.is_empty()),
             _ => false,
@@ -206,6 +211,7 @@ from_report!(
     Eval(EvalReport),
     Probe(ProbeReport),
     Train(TrainReport),
+    Study(StudyReport),
     Pair(PairReport),
     Explain(ExplainReport)
 );

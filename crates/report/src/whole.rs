@@ -18,7 +18,9 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
         Document::Probe(report) => probe(report),
         Document::Eval(report) => eval(report),
         Document::Train(report) => train(report),
-        Document::Inspect(_) | Document::Pair(_) | Document::Explain(_) => Ok(()),
+        Document::Inspect(_) | Document::Study(_) | Document::Pair(_) | Document::Explain(_) => {
+            Ok(())
+        }
     }
 }
 
@@ -30,6 +32,7 @@ pub(crate) fn nothing_measured(document: &Document) -> bool {
         Document::Horizon(report) => report.heads.is_empty(),
         Document::Probe(report) => report.cells.is_empty(),
         Document::Train(report) => report.steps.is_empty(),
+        Document::Study(report) => report.tables.is_empty(),
         Document::Eval(report) => report.perplexity.is_none() && report.task.is_none(),
         Document::Inspect(_) | Document::Pair(_) | Document::Explain(_) => false,
     }

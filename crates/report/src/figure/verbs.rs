@@ -22,7 +22,9 @@ pub(super) fn figures(document: &Document, width: f64) -> Vec<Figure> {
         Document::Probe(report) => heat::draw(report, width).into_iter().collect(),
         Document::Eval(report) => eval(report, width),
         Document::Train(report) => train(report, width),
-        Document::Inspect(_) | Document::Pair(_) | Document::Explain(_) => Vec::new(),
+        Document::Inspect(_) | Document::Study(_) | Document::Pair(_) | Document::Explain(_) => {
+            Vec::new()
+        }
     }
 }
 

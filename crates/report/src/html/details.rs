@@ -38,6 +38,7 @@ pub(super) fn details(document: &Document) -> String {
         Document::Probe(report) => settings(&report.settings) + &tail(&report.outcome),
         Document::Eval(report) => tail(&report.outcome),
         Document::Train(report) => tail(&report.outcome),
+        Document::Study(report) => tail(&report.outcome),
         Document::Explain(_) => String::new(),
     }
 }

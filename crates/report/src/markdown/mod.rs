@@ -30,6 +30,7 @@ pub fn render(document: &Document) -> String {
     let mut out = String::new();
     match document {
         Document::Explain(report) => return explain(report),
+        Document::Study(report) => return crate::study::forms::markdown(report),
         Document::Pair(pair) => {
             let names = [&pair.a, &pair.b].map(title);
             let _ = writeln!(out, "## snellen report: {} and {}\n", names[0], names[1]);

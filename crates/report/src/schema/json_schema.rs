@@ -5,7 +5,7 @@
 
 use super::{
     AuditReport, EvalReport, ExplainReport, HorizonReport, InspectReport, MeasureReport,
-    PairReport, ProbeReport, SCHEMA_VERSION, TrainReport,
+    PairReport, ProbeReport, SCHEMA_VERSION, StudyReport, TrainReport,
 };
 use crate::number::Distance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -48,6 +48,7 @@ fn json_schema_files_are_those_of_the_types() {
         ("eval", schema_of::<EvalReport>("eval")),
         ("probe", schema_of::<ProbeReport>("probe")),
         ("train", schema_of::<TrainReport>("train")),
+        ("study", schema_of::<StudyReport>("study")),
         ("report", schema_of::<PairReport>("report")),
         ("explain", schema_of::<ExplainReport>("explain")),
     ] {

@@ -174,7 +174,7 @@ pub struct StudyMargin {
 
 /// Predicted and measured horizon of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyHorizon {
     /// `passkey` or `pair`.
     pub task: String,
@@ -210,6 +210,7 @@ pub struct StudyCost {
 
 /// A study: everything found so far, over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyReport {
     /// Common head of every document.
     #[serde(flatten)]
@@ -231,6 +232,7 @@ pub struct StudyReport {
 
 /// One trial of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyTrialLine {
     /// Name.
     pub trial: String,
@@ -248,6 +250,7 @@ pub struct StudyTrialLine {
 
 /// Quantities that belong together. The correction for many comparisons is over those of one table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyTable {
     /// Short name, for programs.
     pub name: String,
@@ -261,6 +264,7 @@ pub struct StudyTable {
 
 /// One quantity of one variant over its seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyRow {
     /// What is averaged.
     pub quantity: String,
@@ -288,6 +292,7 @@ pub struct StudyRow {
 
 /// A paired difference over common seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyDifference {
     /// What was subtracted: the baseline's name, or `unchanged`.
     pub from: String,
@@ -309,6 +314,7 @@ pub struct StudyDifference {
 
 /// Horizons of one trial and task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyHorizonLine {
     /// The trial.
     pub trial: String,

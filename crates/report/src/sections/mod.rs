@@ -1,5 +1,6 @@
 //! Tables of results that are not about heads, for the formats that people read: written once, laid out by HTML and Markdown.
 
+mod study;
 mod verbs;
 
 use crate::document::Document;
@@ -78,6 +79,7 @@ pub(crate) fn of(document: &Document, room: Room) -> Vec<Section> {
         Document::Probe(report) => probe(report, room),
         Document::Eval(report) => eval(report),
         Document::Train(report) => train(report),
+        Document::Study(report) => study::study(report),
         Document::Pair(pair) if !pair.paired.is_empty() => vec![paired(pair)],
         _ => Vec::new(),
     };

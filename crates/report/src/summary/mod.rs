@@ -74,6 +74,7 @@ impl Summary {
             Document::Eval(report) => runs::eval(report),
             Document::Probe(report) => runs::probe(report),
             Document::Train(report) => runs::train(report),
+            Document::Study(report) => runs::study(report),
             Document::Pair(report) => pair::of(report),
             Document::Explain(report) => Self {
                 headline: plural(report.checks.len() as u64, "check"),

@@ -3,7 +3,8 @@
 use super::{PlanTable, Summary, cell, plural};
 use crate::number::{percent, short};
 use crate::schema::{
-    EvalReport, PerplexityReport, ProbeArea, ProbeCell, ProbeReport, TaskReport, TrainReport,
+    EvalReport, PerplexityReport, ProbeArea, ProbeCell, ProbeReport, StudyReport, TaskReport,
+    TrainReport,
 };
 
 pub(super) fn probe(report: &ProbeReport) -> Summary {
@@ -311,5 +312,35 @@ pub(super) fn train(report: &TrainReport) -> Summary {
             ));
         }
     }
+    summary
+}
+
+pub(super) fn study(report: &StudyReport) -> Summary {
+    let count = |status: &str| report.trials.iter().filter(|t| t.status == status).count() as u64;
+    let done = count("done");
+    let failed = count("diverged") + count("crashed");
+    let title = report.title.as_deref();
+    let mut summary = Summary {
+        wrong: failed > 0,
+        headline: format!(
+            "{done} of {} done, {failed} failed, {} not run.",
+            plural(report.trials.len() as u64, "trial"),
+            count("not run")
+        ),
+        ..Summary::default()
+    };
+    summary
+        .facts
+        .extend(title.map(|title| format!("Study: {title}.")));
+    summary.facts.extend(
+        report
+            .baseline
+            .as_ref()
+            .map(|name| format!("Differences are to {name}, paired by seed.")),
+    );
+    summary.facts.push(
+        "What failed or was not run is in no average; a mean of one seed has no interval."
+            .to_owned(),
+    );
     summary
 }

@@ -23,6 +23,7 @@ impl RenderText for Document {
             Self::Eval(report) => report.render_text(options),
             Self::Probe(report) => report.render_text(options),
             Self::Train(report) => report.render_text(options),
+            Self::Study(report) => report.render_text(options),
             Self::Pair(report) => report.render_text(options),
             Self::Explain(report) => report.render_text(options),
         }

@@ -70,7 +70,7 @@ struct RunArgs {
     /// Keep the checkpoints of finished trials; the finished model stays in any case
     #[arg(long)]
     keep_checkpoints: bool,
-    /// Measure finished trials again whose [evaluate] settings differ; their training is kept
+    /// Measure finished trials again whose `[evaluate]` settings differ; their training is kept
     #[arg(long)]
     evaluate_again: bool,
 }

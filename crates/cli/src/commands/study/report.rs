@@ -1,28 +1,15 @@
 //! `snellen study report`: a folder of records, summed up over seeds.
 
 use super::{ReportArgs, state};
-use crate::args::{Format, GlobalArgs};
+use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use ::report::schema::{StudyReport, StudyTrial};
-use ::report::study::{StudyOutline, forms};
-use ::report::text::RenderText as _;
-use clap::ValueEnum as _;
+use ::report::study::StudyOutline;
 use std::path::{Path, PathBuf};
 use train::study::Study;
 
 /// Runs the verb.
 pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
-    let format = global.format();
-    if !matches!(
-        format,
-        Format::Text | Format::Json | Format::Md | Format::Csv
-    ) {
-        let name = format.to_possible_value();
-        return Err(Failure::error(format!(
-            "--format {}: not available for study; a study has the forms text, json, md and csv",
-            name.as_ref().map_or("", |value| value.get_name())
-        )));
-    }
     let file = args.folder.join("study.toml");
     let study = Study::read(&file)?;
     let outline = StudyOutline {
@@ -33,15 +20,7 @@ pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
     };
     let records = records(&args.folder.join("trials"))?;
     let report = StudyReport::of(crate::commands::VERSION, &outline, &records);
-    let body = match format {
-        Format::Json => ::report::json::render(&report)
-            .map_err(|error| Failure::error(format!("JSON: {error}")))?,
-        Format::Md => forms::markdown(&report),
-        Format::Csv => forms::csv(&report),
-        _ => report.render_text(&crate::output::text_options(global)),
-    };
-    crate::output::write(&body, global)?;
-    Ok(Exit::Clean)
+    crate::output::emit(report, global)
 }
 
 /// Every record in `trials`: `NAME/trial.json` or `NAME.json`, by name.
