@@ -23,6 +23,6 @@ sources=text/usr/share/doc/python3.11/html/_sources
 
 [ -f tokenizer.json ] || "$snellen" tokens train "$sources" --vocab 1024 --to tokenizer.json
 [ -f train.tok ] || "$snellen" tokens encode "$sources" --tokenizer tokenizer.json --to .
-cp "$here/$study.toml" .
+cp "$here/$study/study.toml" "$study.toml"
 "$snellen" study run "$study.toml" --to "$study" "$@"
 "$snellen" study report "$study"
