@@ -1,4 +1,4 @@
-//! Files written aside, synced and renamed: complete or absent.
+//! Files written aside, synced and renamed: complete or absent; and files read whole, devices refused.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -29,6 +29,42 @@ pub fn write_whole<T>(
     Ok(value)
 }
 
+/// The bytes of a file. Pipes are read to their end; a device, which may have none, is refused.
+///
+/// # Errors
+/// What the system says, and [`io::ErrorKind::InvalidInput`] for a device.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    refuse_device(path)?;
+    std::fs::read(path)
+}
+
+/// [`read`] as text in UTF-8.
+///
+/// # Errors
+/// As [`read`], and [`io::ErrorKind::InvalidData`] for other bytes.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    refuse_device(path)?;
+    std::fs::read_to_string(path)
+}
+
+#[cfg(unix)]
+fn refuse_device(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a device, not a file",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn refuse_device(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 /// Makes a rename inside `folder` durable; where folders cannot be opened there is nothing to sync.
 pub fn sync_folder(folder: &Path) {
     if let Ok(folder) = std::fs::File::open(folder) {
@@ -51,6 +87,16 @@ fn permit_reading(_file: &std::fs::File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_device_is_not_read() {
+        for device in ["/dev/zero", "/dev/full", "/dev/null"] {
+            let error = read(Path::new(device)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{device}");
+            assert!(read_to_string(Path::new(device)).is_err());
+        }
+    }
 
     #[test]
     fn a_failure_leaves_what_was_there() {

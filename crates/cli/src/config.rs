@@ -56,7 +56,7 @@ pub(crate) fn merge(
         return Ok(None);
     };
     let fail = |text: String| Failure::error(format!("config file {}: {text}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = checkpoint::files::read_to_string(file).map_err(|error| {
         let expected = "--config expects a TOML file of flags, such as: threads = 4";
         Failure::cannot_read(file, &error, expected)
     })?;

@@ -221,7 +221,7 @@ impl RunConfig {
     /// # Errors
     /// One line with the file, the key, and what was expected.
     pub fn read(path: &Path) -> Result<Self, TrainError> {
-        let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+        let text = checkpoint::files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
         let mut config = Self::parse(&text).map_err(|e| TrainError::file(path, e))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         for file in [&mut config.data.train, &mut config.data.held] {

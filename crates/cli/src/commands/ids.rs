@@ -92,7 +92,7 @@ pub(super) fn byte_ids(text: &[u8]) -> Vec<u32> {
 
 /// A text file in UTF-8, for the flag `flag`.
 pub(super) fn read_text(file: &Path, flag: &str) -> Result<String, Failure> {
-    let bytes = std::fs::read(file).map_err(|error| {
+    let bytes = checkpoint::files::read(file).map_err(|error| {
         Failure::cannot_read(
             file,
             &error,

@@ -192,7 +192,7 @@ impl Tokens {
                 plain("ids"),
             ),
             (Some(file), None) => {
-                let text = std::fs::read(file).map_err(|error| {
+                let text = checkpoint::files::read(file).map_err(|error| {
                     Failure::cannot_read(file, &error, "--text expects a text file in UTF-8")
                 })?;
                 let (ids, tokenizer) = encode(args, file, text, checkpoint)?;

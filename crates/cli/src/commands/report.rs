@@ -52,7 +52,7 @@ fn judged_as(document: &Document, global: &GlobalArgs) -> GlobalArgs {
 
 /// What `report` expects, for those who gave something else.
 const EXPECTED: &str =
-    "report expects a result saved with --format json, or the folder of a training run";
+    "report expects a result saved with --format json, or the folder of a training run or a study";
 
 fn read(path: &Path) -> Result<Document, Failure> {
     let fail = |text: String| Failure::error(format!("{}: {text}", path.display()));
@@ -65,12 +65,15 @@ fn read(path: &Path) -> Result<Document, Failure> {
     if History::is_run(path) {
         return Ok(TrainReport::new(super::VERSION, &History::read(path)?)?.into());
     }
+    if path.join("study.toml").exists() {
+        return Ok(super::study::report::of(path)?.into());
+    }
     if path.is_dir() {
         return Err(fail(format!(
             "is a folder without record.json and metrics.jsonl; {EXPECTED}"
         )));
     }
-    let text = std::fs::read_to_string(path)
+    let text = checkpoint::files::read_to_string(path)
         .map_err(|error| Failure::cannot_read(path, &error, EXPECTED))?;
     Document::from_json(&text).map_err(|error| fail(error.to_string()))
 }

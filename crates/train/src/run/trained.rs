@@ -24,24 +24,34 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Opens the checkpoint of `step`, or the newest whole one, of the run in `folder`. A run that is kept without checkpoints, only
-    /// with `model.safetensors`, is opened at its last step.
+    /// Opens the checkpoint of `step`, or the newest whole one, of the run in `folder`. A run without checkpoints is opened at its
+    /// last step, from `model.safetensors` or `final/model.safetensors`.
     ///
     /// # Errors
     /// A folder without a run, no checkpoint, a damaged one.
     pub fn open(folder: &Path, step: Option<u64>) -> Result<Self, TrainError> {
         let (config, record, network) = description(folder)?;
         let checkpoints = folder.join("checkpoints");
-        let kept = folder.join("model.safetensors");
+        // A run that is kept with its model alone, or a finished one whose checkpoints are gone.
+        let kept = [
+            folder.join("model.safetensors"),
+            folder.join("final/model.safetensors"),
+        ]
+        .into_iter()
+        .find(|file| file.exists());
         let (params, step) = match step {
             Some(step) => {
                 let path = checkpoints.join(checkpoint::folder_name(step));
                 (checkpoint::load(&path, &network.layout)?.params, step)
             }
-            None if !checkpoints.exists() && kept.exists() => (
-                checkpoint::read_values(&kept, &network.layout)?,
-                record.steps,
-            ),
+            None if !checkpoints.exists()
+                && let Some(kept) = kept =>
+            {
+                (
+                    checkpoint::read_values(&kept, &network.layout)?,
+                    record.steps,
+                )
+            }
             None => {
                 let found = checkpoint::newest(&checkpoints, &network.layout, &record.config_hash)?;
                 let Some((snapshot, _)) = found else {

@@ -70,7 +70,7 @@ impl Study {
     /// # Errors
     /// One line with the file, the key, and what was expected.
     pub fn read(path: &Path) -> Result<Self, TrainError> {
-        let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+        let text = checkpoint::files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Self::parse(&text, folder).map_err(|e| TrainError::file(path, e))
     }
@@ -211,7 +211,8 @@ impl Study {
                 Ok(table)
             }
             Base::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+                let text = checkpoint::files::read_to_string(path)
+                    .map_err(|e| TrainError::io(path, &e))?;
                 let mut table: toml::Table = text
                     .parse()
                     .map_err(|e: toml::de::Error| TrainError::file(path, e.message()))?;

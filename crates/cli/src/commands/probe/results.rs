@@ -52,7 +52,7 @@ impl Results {
                 folder.display()
             )));
         }
-        let old = match std::fs::read_to_string(path) {
+        let old = match checkpoint::files::read_to_string(path) {
             Ok(old) => old,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => {

@@ -15,7 +15,7 @@ mod change;
 mod children;
 mod dry;
 mod measure;
-mod report;
+pub(super) mod report;
 mod run;
 mod state;
 mod trial;

@@ -10,7 +10,12 @@ use train::study::Study;
 
 /// Runs the verb.
 pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
-    let file = args.folder.join("study.toml");
+    crate::output::emit(of(&args.folder)?, global)
+}
+
+/// The records of a folder summed up.
+pub(in crate::commands) fn of(folder: &Path) -> Result<StudyReport, Failure> {
+    let file = folder.join("study.toml");
     let study = Study::read(&file)?;
     let outline = StudyOutline {
         title: study.title.clone(),
@@ -18,9 +23,12 @@ pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
         variants: study.variants.iter().map(|v| v.name.clone()).collect(),
         trials: study.trial_names(),
     };
-    let records = records(&args.folder.join("trials"))?;
-    let report = StudyReport::of(crate::commands::VERSION, &outline, &records);
-    crate::output::emit(report, global)
+    let records = records(&folder.join("trials"))?;
+    Ok(StudyReport::of(
+        crate::commands::VERSION,
+        &outline,
+        &records,
+    ))
 }
 
 /// Every record in `trials`: `NAME/trial.json` or `NAME.json`, by name.

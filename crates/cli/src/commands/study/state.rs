@@ -48,7 +48,7 @@ pub(super) fn record(folder: &Path) -> Result<Option<StudyTrial>, Failure> {
 /// Reads a record.
 pub(super) fn read_record(path: &Path) -> Result<StudyTrial, Failure> {
     let expected = "expected the record of a trial, as `snellen study run` writes it";
-    let text = std::fs::read_to_string(path)
+    let text = checkpoint::files::read_to_string(path)
         .map_err(|error| Failure::cannot_read(path, &error, expected))?;
     let record: StudyTrial = serde_json::from_str(&text)
         .map_err(|error| Failure::error(format!("{}: {error}; {expected}", path.display())))?;
@@ -93,7 +93,7 @@ pub(super) fn run_record(folder: &Path) -> Result<Option<RunRecord>, Failure> {
         return Ok(None);
     }
     let fail = |text: String| Failure::error(format!("{}: {text}", path.display()));
-    let text = std::fs::read(&path).map_err(|error| fail(error.to_string()))?;
+    let text = checkpoint::files::read(&path).map_err(|error| fail(error.to_string()))?;
     serde_json::from_slice(&text)
         .map(Some)
         .map_err(|error| fail(format!("is damaged ({error})")))
@@ -193,7 +193,7 @@ pub(super) fn describe(folder: &Path, trial: &Trial) -> Result<(), Failure> {
 pub(super) fn described(folder: &Path) -> Result<Trial, Failure> {
     let path = folder.join("evaluate.toml");
     let expected = "a trial's folder is written by `snellen study run`";
-    let text = std::fs::read_to_string(&path)
+    let text = checkpoint::files::read_to_string(&path)
         .map_err(|error| Failure::cannot_read(&path, &error, expected))?;
     let evaluate: EvaluateConfig = toml::from_str(&text)
         .map_err(|error| Failure::error(format!("{}: {}", path.display(), error.message())))?;
