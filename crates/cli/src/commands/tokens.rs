@@ -164,6 +164,14 @@ fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure
             split.width,
             split.documents
         ));
+        if split.tokens == 0 {
+            global.talk().say(&format!(
+                "warning: {} is empty: whole documents are held out, by the hash of their text, and there are {} in all; separate \
+                 documents by <|endoftext|> or give another --held-permille",
+                file.display(),
+                encoded.written.iter().map(|s| s.documents).sum::<u64>()
+            ));
+        }
     }
     Ok(Exit::Clean)
 }

@@ -278,7 +278,8 @@ pub(crate) fn runs(a: &TrainReport, b: &TrainReport) -> Paired {
             .push("the held-out texts differ, so losses on them are not compared".to_owned());
         return out;
     }
-    for one in &a.held {
+    // the last first: an early lead is not the result
+    for one in a.held.iter().rev() {
         let same = |other: &&crate::schema::TrainHeld| {
             (other.step, other.length, other.tokens) == (one.step, one.length, one.tokens)
         };

@@ -96,7 +96,10 @@ struct TrialArgs {
 /// Runs the verb.
 pub(crate) fn run(args: &StudyArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     match &args.what {
-        What::Run(args) => run::run(args, global),
+        What::Run(args) => {
+            global.refuse_document_flags("study run", &[])?;
+            run::run(args, global)
+        }
         What::Report(args) => report::run(args, global),
         What::Trial(args) => trial::run(args, global),
     }
