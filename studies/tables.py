@@ -41,10 +41,33 @@ def pivot(rows, columns, digits, key=lambda row: row["variant"]):
     print()
 
 
+def overview():
+    """One row a variant: what most readers look for."""
+    wanted = {
+        "recall": (["passkey, length 256", "passkey, length 1024", "pair, length 256", "pair, length 1024"], 2),
+        "loss": (["loss, length 256", "loss, length 1024"], 2),
+        "blind": (["ieee, length 256", "hf-eager:f16, length 256"], 2),
+        "cost": (["CPU time per step over the baseline's"], 2),
+    }
+    cells = {}
+    for name, (columns, digits) in wanted.items():
+        for row in tables.get(name, []):
+            if row["quantity"] in columns:
+                own = cells.setdefault(row["variant"], {"n": row["n"]})
+                own[row["quantity"]] = number(row, digits)
+    columns = [column for names, _ in wanted.values() for column in names]
+    heads = ["passkey, 256", "passkey, 1024", "pair, 256", "pair, 1024", "loss, 256", "loss, 1024", "zeros ieee", "zeros f16", "time"]
+    print("### overview\n\n| | n | " + " | ".join(heads) + " |\n|---|---:|" + "---|" * len(heads))
+    for variant, own in cells.items():
+        print(f"| {variant} | {own['n']} | " + " | ".join(own.get(column, "") for column in columns) + " |")
+    print()
+
+
 def quantities(rows):
     return list(dict.fromkeys(row["quantity"] for row in rows))
 
 
+overview()
 for name, digits in (("recall", 3), ("loss", 3), ("blind", 3), ("cost", 2)):
     rows = tables.get(name, [])
     print(f"### {name}\n")

@@ -152,9 +152,10 @@ await check("probe: every cell of the map holds the counts of the document", asy
   await close();
 });
 
-for (const name of ["probe", "eval", "task", "train", "compare-probe"]) {
+for (const name of ["probe", "eval", "task", "train", "study", "compare-probe"]) {
   await onPage("nothing is wider than a narrow screen", name, async (page) => {
     assert((await page.evaluate(() => document.documentElement.scrollWidth)) <= 400);
+    if (name === "study") return; // tables only
     assert(await page.locator(".narrow svg").first().isVisible());
     assert(!(await page.locator(".wide svg").first().isVisible()));
   }, { viewport: { width: 400, height: 800 } });
@@ -186,7 +187,7 @@ for (const name of ["measure", "horizon", "compare", "probe", "train"]) {
   });
 }
 
-for (const name of ["horizon", "measure", "audit", "inspect", "compare", "together", "gaps", "probe", "eval", "task", "train", "compare-probe"]) {
+for (const name of ["horizon", "measure", "audit", "inspect", "compare", "together", "gaps", "probe", "eval", "task", "train", "study", "compare-probe"]) {
   for (const colorScheme of ["light", "dark"]) {
     await onPage(`no accessibility violation, ${colorScheme}`, name, async (page) => {
       const look = async (where) => {

@@ -27,7 +27,7 @@ const options = { strict: false, allErrors: true, validateFormats: false, unicod
 const { id: _id, $schema: _draft, ...official } = json(require.resolve("@microsoft/jest-sarif/lib/schemas/sarif-2.1.0-rtm.5.json"));
 const sarif = new Ajv(options).compile(official);
 const ajv = new Ajv2020(options);
-const schemas = Object.fromEntries(["horizon", "inspect", "audit", "measure", "eval", "probe", "train", "report", "explain"]
+const schemas = Object.fromEntries(["horizon", "inspect", "audit", "measure", "eval", "probe", "train", "study", "report", "explain"]
   .map((verb) => [verb, ajv.compile(json(join(root, `docs/schema/${verb}.schema.json`)))]));
 
 let passed = 0;
@@ -39,7 +39,7 @@ function valid(validate, document, what) {
 for (const [name, { document }] of Object.entries(pages)) {
   valid(schemas[document.verb], document, `${name} as JSON`);
   // verbs that run no checks have no findings, and no SARIF
-  const checked = (doc) => !["eval", "probe", "train"].includes(doc.verb);
+  const checked = (doc) => !["eval", "probe", "train", "study"].includes(doc.verb);
   if (name === "large" || !checked(document.a ?? document)) continue;
   const log = snellen(binary, ["report", "-", "--format", "sarif"], { input: JSON.stringify(document) });
   valid(sarif, JSON.parse(log), `${name} as SARIF`);

@@ -57,7 +57,6 @@ export function makePages(binary, root, folder) {
   render("hostile", save("hostile", JSON.stringify(hostile(pages.measure.document))));
   render("empty", save("empty", JSON.stringify({ ...pages.measure.document, heads: [], findings: [], checks: [], summary: { heads: 0, plans: {} } })));
   render("gaps", save("gaps", JSON.stringify(gaps(pages.measure.document))));
-  const text = join(root, "crates/cli/src/embedded/text.txt");
   const words = readFileSync(text, "utf8").slice(0, 1500);
   const several = join(folder, "several.txt");
   writeFileSync(several, [words.slice(0, 500), words.slice(500, 1100), words.slice(1100)].join("<|endoftext|>"));
@@ -74,6 +73,7 @@ export function makePages(binary, root, folder) {
   render("probe-hostile", save("probe-hostile", JSON.stringify(hostileProbe(found(real, 1)))));
   const nano = JSON.parse(snellen(binary, ["report", join(root, "runs/nano"), "--format", "json"]));
   render("train", save("train", JSON.stringify(recalled(nano))));
+  render("study", save("study", snellen(binary, ["study", "report", join(root, "studies/small"), "--format", "json"])));
   return pages;
 }
 
