@@ -9,17 +9,9 @@ study=$3
 mkdir -p "$2" && cd "$2"
 shift 3
 
-# The documentation of Python 3.11 as Debian bookworm ships it (PSF licence). The records here were made from revision deb12u9; the archive
-# keeps the newest revision only, and a later one differs in a few lines, hence in the last digits of every number.
-version=${DOC_VERSION:-3.11.2-6+deb12u9}
-package=python3.11-doc_${version}_all.deb
-if [ ! -f "$package" ] && ! apt-get download "python3.11-doc=$version"; then
-    echo "error: $package is not in this machine's archive; put the file into $PWD (snapshot.debian.org, package python3.11, keeps it)," >&2
-    echo "or set DOC_VERSION to a version that is there: $(apt-cache madison python3.11-doc | awk '{print $3}' | tr '\n' ' ')" >&2
-    exit 2
-fi
-[ -d text ] || dpkg -x "$package" text
-sources=text/usr/share/doc/python3.11/html/_sources
+# The records here were made from this revision; another differs in the last digits of every number.
+revision=3.11.2-6+deb12u9
+. "$here/../runs/python-docs.sh"
 
 [ -f tokenizer.json ] || "$snellen" tokens train "$sources" --vocab 1024 --to tokenizer.json
 [ -f train.tok ] || "$snellen" tokens encode "$sources" --tokenizer tokenizer.json --to .

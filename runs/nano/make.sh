@@ -7,17 +7,9 @@ snellen=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$2" && cd "$2"
 
-# The documentation of Python 3.11 as Debian bookworm ships it (PSF licence), sources of 497 pages, 12 MB. The archive keeps the newest
-# revision only, and a later one differs in a few lines: DOC_VERSION takes it, and gives a model of other bytes.
-version=${DOC_VERSION:-3.11.2-6+deb12u7}
-package=python3.11-doc_${version}_all.deb
-if [ ! -f "$package" ] && ! apt-get download "python3.11-doc=$version"; then
-    echo "error: $package is not in this machine's archive; put the file into $PWD (snapshot.debian.org, package python3.11, keeps it)," >&2
-    echo "or set DOC_VERSION to a version that is there: $(apt-cache madison python3.11-doc | awk '{print $3}' | tr '\n' ' ')" >&2
-    exit 2
-fi
-[ -d text ] || dpkg -x "$package" text
-sources=text/usr/share/doc/python3.11/html/_sources
+# The weights here were made from this revision; another gives a model of other bytes.
+revision=3.11.2-6+deb12u7
+. "$here/../python-docs.sh"
 
 [ -f tokenizer.json ] || "$snellen" tokens train "$sources" --vocab 2048 --to tokenizer.json
 [ -f train.tok ] || "$snellen" tokens encode "$sources" --tokenizer tokenizer.json --to .

@@ -3,24 +3,11 @@
 
 mod support;
 
-use serde_json::Value;
 use std::path::{Path, PathBuf};
-use support::{Run, snellen, tiny_folder};
+use support::{probe, probe_json as json, tiny_folder};
 
 /// A small grid: four cells of two samples.
 const GRID: &str = "--lengths 320,300 --depths 2 --samples 2 --seed 5";
-
-fn probe(folder: &Path, more: &str) -> Run {
-    let mut args = vec!["probe", folder.to_str().unwrap(), "--bytes"];
-    args.extend(more.split_whitespace());
-    snellen(args)
-}
-
-fn json(folder: &Path, more: &str) -> Value {
-    let run = probe(folder, &format!("{more} --json"));
-    assert_eq!(run.code, 0, "{run:?}");
-    serde_json::from_str(&run.stdout).unwrap()
-}
 
 fn results(folder: &Path, name: &str) -> (PathBuf, String) {
     let path = folder.join(name);

@@ -5,21 +5,9 @@ mod support;
 
 use serde_json::Value;
 use std::path::Path;
-use support::{Run, snellen, tiny_folder};
+use support::{probe, probe_json as json, tiny_folder};
 
 const GRID: &str = "--lengths 420,520 --depths 2 --samples 2 --seed 5";
-
-fn probe(folder: &Path, more: &str) -> Run {
-    let mut args = vec!["probe", folder.to_str().unwrap(), "--bytes"];
-    args.extend(more.split_whitespace());
-    snellen(args)
-}
-
-fn json(folder: &Path, more: &str) -> Value {
-    let run = probe(folder, &format!("{more} --json"));
-    assert_eq!(run.code, 0, "{run:?}");
-    serde_json::from_str(&run.stdout).unwrap()
-}
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();

@@ -215,6 +215,17 @@ pub struct Stage {
     pub steps: u64,
 }
 
+/// TOML of a run or study file; the error says the line, in one line.
+pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, TrainError> {
+    toml::from_str(text).map_err(|e| {
+        let line = e
+            .span()
+            .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        let message = e.message().lines().collect::<Vec<_>>().join("; ");
+        TrainError::config(format!("line {line}: {message}"))
+    })
+}
+
 impl RunConfig {
     /// Reads a run file.
     ///
@@ -238,13 +249,7 @@ impl RunConfig {
     /// # Errors
     /// As [`RunConfig::read`], without the file.
     pub fn parse(text: &str) -> Result<Self, TrainError> {
-        let config: Self = toml::from_str(text).map_err(|e| {
-            let line = e
-                .span()
-                .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            let message = e.message().lines().collect::<Vec<_>>().join("; ");
-            TrainError::config(format!("line {line}: {message}"))
-        })?;
+        let config: Self = from_toml(text)?;
         if config.snellen_run != 1 {
             return Err(TrainError::config(format!(
                 "snellen-run: expected 1, the version of the format that this program knows, found {}",

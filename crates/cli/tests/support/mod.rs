@@ -54,6 +54,20 @@ pub(crate) fn json(line: &str) -> serde_json::Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error} in {}", run.stdout))
 }
 
+/// Runs `probe` on a model with one id a byte.
+pub(crate) fn probe(folder: &Path, more: &str) -> Run {
+    let mut args = vec!["probe", folder.to_str().unwrap(), "--bytes"];
+    args.extend(more.split_whitespace());
+    snellen(args)
+}
+
+/// The same as JSON, parsed; it must succeed.
+pub(crate) fn probe_json(folder: &Path, more: &str) -> serde_json::Value {
+    let run = probe(folder, &format!("{more} --json"));
+    assert_eq!(run.code, 0, "{run:?}");
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
 /// A folder with a `config.json`.
 pub(crate) fn config_folder(config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,7 @@
 //! A study as Markdown and as CSV.
 
 use crate::csv::{MISSING, float, word};
+use crate::markdown::inline;
 use crate::number::short;
 use crate::schema::{StudyReport, StudyRow};
 use std::fmt::Write as _;
@@ -115,17 +116,4 @@ fn cells(row: &StudyRow) -> [String; 10] {
         number(difference.and_then(|d| d.p)),
         number(difference.and_then(|d| d.p_corrected)),
     ]
-}
-
-/// Text in which no character makes a table, a heading or markup.
-fn inline(text: &str) -> String {
-    let text = crate::text::escape(text);
-    let mut out = String::new();
-    for c in text.chars() {
-        if "|*_`<>[]#\\".contains(c) {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
 }

@@ -8,7 +8,7 @@ use super::evaluate::EvaluateConfig;
 use super::grid;
 use super::trial::Trial;
 use crate::config::{
-    AttentionConfig, DataConfig, ModelConfig, RunConfig, ScheduleConfig, WatchConfig,
+    AttentionConfig, DataConfig, ModelConfig, RunConfig, ScheduleConfig, WatchConfig, from_toml,
 };
 use crate::data::recall::RecallConfig;
 use crate::error::TrainError;
@@ -80,13 +80,7 @@ impl Study {
     /// # Errors
     /// As [`Study::read`], without the file.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, TrainError> {
-        let raw: RawStudy = toml::from_str(text).map_err(|e| {
-            let line = e
-                .span()
-                .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            let message = e.message().lines().collect::<Vec<_>>().join("; ");
-            TrainError::config(format!("line {line}: {message}"))
-        })?;
+        let raw: RawStudy = from_toml(text)?;
         if raw.snellen_study != 1 {
             return Err(TrainError::config(format!(
                 "snellen-study: expected 1, the version of the format that this program knows, found {}",
