@@ -282,6 +282,23 @@ fn what_is_trained_can_be_measured() {
         report["loss"]
     );
     assert_eq!(report["heads"].as_array().unwrap().len(), 8);
+    // A token file is read as it is: its ids by `measure`, its documents by `eval`.
+    let file = set.at("held.tok");
+    let json = |args: &[&str]| -> serde_json::Value {
+        let all = [
+            args,
+            &["--tokens", &file, "--json", "--quiet", "--exit-zero"],
+        ]
+        .concat();
+        serde_json::from_str(&ok(&all)).unwrap()
+    };
+    let model = set.at("run/final/model.toml");
+    let held = json(&["measure", &model, "--length", "32"]);
+    let eval = json(&["eval", &model]);
+    let ids = held["text"]["tokens_available"].as_u64().unwrap();
+    assert_eq!(eval["text"]["tokens"].as_u64(), Some(ids));
+    let documents = eval["perplexity"]["documents"].as_array().unwrap().len();
+    assert!(documents > 1, "{documents}");
 }
 
 /// The two readers agree: our own specification and MPT's layout, which `goldens/` holds to `transformers`.
@@ -331,6 +348,10 @@ fn exports_are_the_model_or_a_refusal() {
     }
     assert!(!Path::new(&set.at("y")).exists(), "nothing is left");
     ok(&set.exporting("log", "spec", "z", ""));
+    refused(
+        &set.exporting("log", "tensorboard", "t", "--step 1"),
+        &["--step and --dtype say nothing"],
+    );
 }
 
 #[test]
@@ -409,6 +430,13 @@ fn the_edges_of_a_corpus() {
         &set.tokenizing(&set.at("missing"), "t"),
         &["missing", "does not exist"],
     );
+    // What of a folder is not read is said.
+    std::fs::create_dir(set.at("folder")).unwrap();
+    std::fs::write(set.at("folder/a.txt"), "a text\n").unwrap();
+    std::fs::write(set.at("folder/b.pdf"), "no text").unwrap();
+    let args = set.encoding(&set.at("folder"), "f", "0");
+    let said = String::from_utf8(snellen(&args).stderr).unwrap();
+    assert!(said.contains("1 file in the folders is no text"), "{said}");
     // A tokenizer is not written over the text it is made from, nor is text held out before trained on afterwards.
     let text = set.at("corpus.txt");
     refused(

@@ -1,6 +1,6 @@
 //! `snellen eval`: losses on a text, scores on a task.
 
-use super::ids::{Codec, CodecArgs, read_text};
+use super::ids::{Codec, CodecArgs, read_documents, read_text};
 use super::{describe, estimate};
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
@@ -9,7 +9,6 @@ use ::audit::eval::{
     EvalError, Item, TextCodec, Windows, count_items, parse_items, score_documents_in_pieces,
     score_task,
 };
-use checkpoint::tokenizer::read_token_file;
 use checkpoint::{Checkpoint, HashCover};
 use clap::{ArgGroup, Args};
 use model::{Model, ModelSpec};
@@ -35,7 +34,7 @@ pub(crate) struct EvalArgs {
     /// Text to predict, UTF-8; `<|endoftext|>` separates documents, and no window reaches over it
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
-    /// Token ids to predict, one document: whitespace separated text, little-endian .i32 or .u16, or .npy
+    /// Token ids to predict: one document as whitespace separated text, little-endian .i32 or .u16, or .npy; or a .tok of `snellen tokens`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tokenizer", "bytes"])]
     tokens: Option<PathBuf>,
     /// Task to answer: JSON lines with context and continuation; query, choices and gold; context_options, continuation and
@@ -187,8 +186,8 @@ impl Documents {
                 (ids, file, (codec.name(), codec.hash()))
             }
             (None, Some(file)) => {
-                let ids = read_token_file(file, spec.vocab_size)?;
-                (vec![ids], file, ("ids".to_owned(), None))
+                let ids = read_documents(file, spec.vocab_size)?;
+                (ids, file, ("ids".to_owned(), None))
             }
             (None, None) => return Err(Failure::error("eval needs --text, --tokens or --task")),
         };

@@ -25,9 +25,9 @@ pub(crate) struct ExportArgs {
     /// Step of the checkpoint [default: the newest]
     #[arg(long, value_name = "STEP")]
     step: Option<u64>,
-    /// How values are stored
-    #[arg(long, value_enum, default_value_t = Dtype::F32, value_name = "DTYPE")]
-    dtype: Dtype,
+    /// How values are stored [default: f32]
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    dtype: Option<Dtype>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -57,6 +57,11 @@ pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failur
     global.refuse_document_flags("export", &[])?;
     let shown = args.to.display();
     if args.layout == Layout::Tensorboard {
+        if args.step.is_some() || args.dtype.is_some() {
+            return Err(Failure::error(
+                "--as tensorboard writes the curves of the whole run: --step and --dtype say nothing about them; leave them out",
+            ));
+        }
         let (path, points) = write_events(&args.run, &args.to)?;
         global
             .talk()
@@ -70,7 +75,7 @@ pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failur
             "{shown}: is not empty; choose another folder"
         )));
     }
-    let stored = match args.dtype {
+    let stored = match args.dtype.unwrap_or(Dtype::F32) {
         Dtype::F32 => StoredAs::F32,
         Dtype::Bf16 => StoredAs::Bf16,
         Dtype::F16 => StoredAs::F16,

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use ::audit::eval::TextCodec;
 use checkpoint::Checkpoint;
-use checkpoint::tokenizer::{Tokenizer, check_ids};
+use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
 use clap::Args;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +88,27 @@ impl TextCodec for Codec {
 /// Token ids of a text, one a byte.
 pub(super) fn byte_ids(text: &[u8]) -> Vec<u32> {
     text.iter().copied().map(u32::from).collect()
+}
+
+/// The ids of `--tokens`, by document: a token file of `snellen tokens encode` says where documents end, what [`read_token_file`] reads is
+/// one.
+pub(super) fn read_documents(file: &Path, vocab_size: usize) -> Result<Vec<Vec<u32>>, Failure> {
+    if file.extension().is_none_or(|suffix| suffix != "tok") {
+        return Ok(vec![read_token_file(file, vocab_size)?]);
+    }
+    let tokens = train::data::shard::read(file)?;
+    let mut start = 0;
+    let mut documents = Vec::with_capacity(tokens.ends.len());
+    for end in tokens.ends {
+        let end = end as usize;
+        let mut ids = Vec::with_capacity(end - start);
+        tokens.ids.copy(start..end, &mut ids);
+        check_ids(&ids, vocab_size)
+            .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+        documents.push(ids);
+        start = end;
+    }
+    Ok(documents)
 }
 
 /// A text file in UTF-8, for the flag `flag`.

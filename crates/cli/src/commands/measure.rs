@@ -7,7 +7,7 @@ use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
 use ::audit::checks::{AuditContext, Target, run_all};
 use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
-use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
+use checkpoint::tokenizer::{Tokenizer, check_ids};
 use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
 use model::{ForwardOptions, Model, ModelError, ModelSpec};
@@ -27,7 +27,7 @@ pub(crate) struct MeasureArgs {
     /// Text to run, UTF-8
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     text: Option<PathBuf>,
-    /// Token ids to run: whitespace separated text, little-endian .i32 or .u16, or .npy
+    /// Token ids to run: whitespace separated text, little-endian .i32 or .u16, .npy, or a .tok of `snellen tokens`
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     /// Tokenizer for --text [default: the model's own]
@@ -187,7 +187,7 @@ impl Tokens {
         let plain = |tokenizer: &str| (tokenizer.to_owned(), None);
         let (all, source, tokenizer) = match (&args.text, &args.tokens) {
             (_, Some(file)) => (
-                read_token_file(file, spec.vocab_size)?,
+                super::ids::read_documents(file, spec.vocab_size)?.concat(),
                 file.display().to_string(),
                 plain("ids"),
             ),

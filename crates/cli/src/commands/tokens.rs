@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use train::data::bpe;
-use train::data::corpus::corpus_files;
+use train::data::corpus::{CorpusFiles, corpus_files};
 use train::data::documents::{Document, each_document};
 use train::data::encode::{EncodeOptions, bytes_on_disk, encode, separator};
 
@@ -75,7 +75,8 @@ pub(crate) fn run(args: &TokensArgs, global: &GlobalArgs) -> Result<Exit, Failur
 
 /// All documents of a corpus, in memory.
 fn gather(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Vec<Document>, Failure> {
-    let files = corpus_files(&args.corpus.paths)?;
+    let corpus = corpus_files(&args.corpus.paths)?;
+    let files = &corpus.files;
     let target = args.to.canonicalize().ok();
     if target.is_some() && files.iter().any(|f| f.canonicalize().ok() == target) {
         return Err(Failure::error(format!(
@@ -83,11 +84,11 @@ fn gather(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Vec<Document
             args.to.display()
         )));
     }
-    let bar = global.talk().byte_bar("reading", bytes_on_disk(&files)?);
+    let bar = global.talk().byte_bar("reading", bytes_on_disk(files)?);
     let read = AtomicU64::new(0);
     let mut documents = Vec::new();
     let mut skipped = 0;
-    for file in &files {
+    for file in files {
         skipped += each_document(file, &args.corpus.column, &read, &mut |document| {
             documents.push(document);
             bar.set_position(read.load(Ordering::Relaxed));
@@ -95,7 +96,7 @@ fn gather(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Vec<Document
         })?;
     }
     bar.finish_and_clear();
-    say_skipped(skipped, global);
+    say_skipped(skipped, &corpus, global);
     if documents.is_empty() {
         return Err(Failure::error(
             "the corpus holds no text: every document is empty",
@@ -104,12 +105,28 @@ fn gather(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Vec<Document
     Ok(documents)
 }
 
-fn say_skipped(skipped: u64, global: &GlobalArgs) {
-    if skipped > 0 {
-        global.talk().say(&format!(
-            "warning: {skipped} entries of archives are no text by their names and were skipped"
-        ));
-    }
+/// Says what of the named paths is not in the corpus: a corpus that is smaller than its folder should not surprise.
+fn say_skipped(entries: u64, corpus: &CorpusFiles, global: &GlobalArgs) {
+    let warn = |count: u64, one: &str, several: &str| match count {
+        0 => {}
+        1 => global.talk().say(&format!("warning: 1 {one}")),
+        _ => global.talk().say(&format!("warning: {count} {several}")),
+    };
+    warn(
+        entries,
+        "entry of an archive is no text by its name and was skipped",
+        "entries of archives are no text by their names and were skipped",
+    );
+    warn(
+        corpus.passed_over,
+        "file in the folders is no text by its name and was passed over",
+        "files in the folders are no text by their names and were passed over",
+    );
+    warn(
+        corpus.repeated,
+        "file was reached a second time and is read once",
+        "files were reached a second time and are read once",
+    );
 }
 
 fn train_tokenizer(args: &TrainTokenizerArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
@@ -149,7 +166,7 @@ fn encode_corpus(args: &EncodeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    say_skipped(encoded.skipped, global);
+    say_skipped(encoded.skipped, &encoded.corpus, global);
     if separator(&tokenizer).is_none() {
         global.talk().say(
             "warning: the tokenizer has no token <|endoftext|>: documents follow one another without a mark between them",

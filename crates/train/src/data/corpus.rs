@@ -8,6 +8,7 @@
 //! | any of the first two rows and `.gz`, `.xz` or `.zst` | the same, decompressed while it is read |
 //! | `.tar`, `.tar.gz`, `.tar.xz`, `.tar.zst`, `.tgz`, `.txz`, `.tzst` | an archive; the files inside by the same table, without tables and archives |
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::error::TrainError;
@@ -88,50 +89,105 @@ pub(crate) fn kind_of(path: &Path) -> Option<(Form, Packing)> {
     kind(path.file_name()?.to_str()?)
 }
 
-/// Files under `paths` that are read, in a fixed order: each path in turn, folders by name.
+/// The files of a corpus, and what of the paths is none of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CorpusFiles {
+    /// What is read, in a fixed order: each path in turn, folders by name. No file is in it twice.
+    pub files: Vec<PathBuf>,
+    /// Files in folders that are not read, by their names. Hidden ones (the name begins with a dot) are not counted.
+    pub passed_over: u64,
+    /// Files that were reached again, by another path or a symbolic link.
+    pub repeated: u64,
+    /// What was reached, links resolved.
+    seen: HashSet<PathBuf>,
+}
+
+/// Files under `paths`. Symbolic links are followed; a folder is walked once, so that a link to a folder above it ends.
 ///
 /// # Errors
-/// A path that is not there, a folder without a file that is read, a file of another kind.
-pub fn corpus_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, TrainError> {
-    let mut files = Vec::new();
+/// A path that is not there, a folder without a file that is read, a file of another kind, a pipe or device.
+pub fn corpus_files(paths: &[PathBuf]) -> Result<CorpusFiles, TrainError> {
+    let mut found = CorpusFiles::default();
     for path in paths {
         let metadata = std::fs::metadata(path).map_err(|e| TrainError::io(path, &e))?;
         if metadata.is_dir() {
-            let before = files.len();
-            walk(path, &mut files)?;
-            if files.len() == before {
+            let before = found.reached();
+            let known = found.seen.contains(&resolved(path)?);
+            found.walk(path)?;
+            if found.reached() == before && !known {
                 return Err(TrainError::file(
                     path,
                     format!("holds no file that is read: expected {SUFFIXES}"),
                 ));
             }
-        } else if kind_of(path).is_some() {
-            files.push(path.clone());
-        } else {
+        } else if kind_of(path).is_none() {
             return Err(TrainError::file(
                 path,
                 format!("is not read, by its name: expected {SUFFIXES}"),
             ));
+        } else if !metadata.is_file() {
+            return Err(TrainError::file(
+                path,
+                "is not a regular file; a corpus is read more than once, so pipes and devices are not taken",
+            ));
+        } else {
+            found.add(path)?;
         }
     }
-    Ok(files)
+    Ok(found)
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), TrainError> {
-    let entries = std::fs::read_dir(folder).map_err(|e| TrainError::io(folder, &e))?;
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|e| e.path()))
-        .collect::<Result<_, _>>()
-        .map_err(|e| TrainError::io(folder, &e))?;
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            walk(&path, files)?;
-        } else if kind_of(&path).is_some() {
-            files.push(path);
-        }
+fn resolved(path: &Path) -> Result<PathBuf, TrainError> {
+    path.canonicalize().map_err(|e| TrainError::io(path, &e))
+}
+
+impl CorpusFiles {
+    /// Files reached so far, again or for the first time.
+    fn reached(&self) -> u64 {
+        self.files.len() as u64 + self.repeated
     }
-    Ok(())
+
+    /// Whether a path was not reached before; it is from now on.
+    fn is_new(&mut self, path: &Path) -> Result<bool, TrainError> {
+        Ok(self.seen.insert(resolved(path)?))
+    }
+
+    fn add(&mut self, file: &Path) -> Result<(), TrainError> {
+        if self.is_new(file)? {
+            self.files.push(file.to_owned());
+        } else {
+            self.repeated += 1;
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self, folder: &Path) -> Result<(), TrainError> {
+        if !self.is_new(folder)? {
+            return Ok(());
+        }
+        let entries = std::fs::read_dir(folder).map_err(|e| TrainError::io(folder, &e))?;
+        let mut paths: Vec<PathBuf> = entries
+            .map(|entry| entry.map(|e| e.path()))
+            .collect::<Result<_, _>>()
+            .map_err(|e| TrainError::io(folder, &e))?;
+        paths.sort();
+        for path in paths {
+            let hidden = path
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if hidden {
+                continue;
+            }
+            if path.is_dir() {
+                self.walk(&path)?;
+            } else if kind_of(&path).is_some() && path.is_file() {
+                self.add(&path)?;
+            } else {
+                self.passed_over += 1;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -165,13 +221,44 @@ mod tests {
         for name in ["b.txt", "a.jsonl", "c.bin"] {
             std::fs::write(at(name), "").unwrap();
         }
-        let files = corpus_files(&[folder.path().to_owned()]).unwrap();
-        assert_eq!(files, [at("a.jsonl"), at("b.txt")]);
+        let found = corpus_files(&[folder.path().to_owned()]).unwrap();
+        assert_eq!(found.files, [at("a.jsonl"), at("b.txt")]);
+        assert_eq!((found.passed_over, found.repeated), (1, 0));
         let error = corpus_files(&[at("c.bin")]).unwrap_err().to_string();
         assert!(
             error.contains("c.bin") && error.contains(".tar.zst"),
             "{error}"
         );
         assert!(corpus_files(&[at("none")]).is_err());
+    }
+    /// Links to folders above and to files read already end the walk; hidden files and pipes are no text.
+    #[test]
+    #[cfg(unix)]
+    fn nothing_is_read_twice_or_waited_for() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("t/deep")).unwrap();
+        std::fs::create_dir_all(at("t/.git")).unwrap();
+        for name in ["t/a.txt", "t/deep/b.txt", "t/.hidden.txt", "t/.git/c.txt"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        symlink(at("t"), at("t/deep/loop")).unwrap();
+        symlink(at("t/a.txt"), at("t/z.txt")).unwrap();
+        symlink(at("gone"), at("t/broken.txt")).unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(at("t/pipe.txt"))
+            .status();
+        let pipe = made.is_ok_and(|status| status.success());
+        let found = corpus_files(&[at("t"), at("t/deep"), at("t/a.txt")]).unwrap();
+        assert_eq!(found.files, [at("t/a.txt"), at("t/deep/b.txt")]);
+        assert_eq!(
+            (found.passed_over, found.repeated),
+            (1 + u64::from(pipe), 2)
+        );
+        if pipe {
+            let error = corpus_files(&[at("t/pipe.txt")]).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use checkpoint::tokenizer::Tokenizer;
 use rayon::prelude::*;
 
-use super::corpus::corpus_files;
+use super::corpus::{CorpusFiles, corpus_files};
 use super::documents::{Document, SEPARATOR, each_document};
 use super::pieces::{self, GROUP_BYTES, Pieces, SPLITS};
 use super::shard::{self, Description};
@@ -33,6 +33,8 @@ pub struct Encoded {
     pub written: Vec<Description>,
     /// Entries of archives that are no text.
     pub skipped: u64,
+    /// The files that were read, and what was passed over.
+    pub corpus: CorpusFiles,
 }
 
 /// Id of the separator of documents, if the tokenizer has a token of its own for it: an unknown-word token or a tokenizer that spells
@@ -76,8 +78,9 @@ fn encode_in_groups(
     progress: &(dyn Fn(u64, u64) + Sync),
     group_bytes: u64,
 ) -> Result<Encoded, TrainError> {
-    let files = corpus_files(&options.paths)?;
-    let all = bytes_on_disk(&files)?;
+    let corpus = corpus_files(&options.paths)?;
+    let files = &corpus.files;
+    let all = bytes_on_disk(files)?;
     let stale = folder.join("held.tok");
     if options.held_permille == 0 && stale.exists() {
         return Err(TrainError::file(
@@ -89,7 +92,7 @@ fn encode_in_groups(
     let read = AtomicU64::new(0);
     let vocab = tokenizer.vocab_size();
     let kept = Pieces::new(folder, options, vocab, tokenizer.hash());
-    let groups = pieces::groups(&files, group_bytes)?;
+    let groups = pieces::groups(files, group_bytes)?;
     let several = groups.len() > 1;
     let mut skipped = 0;
     for group in groups {
@@ -140,7 +143,11 @@ fn encode_in_groups(
         )?);
     }
     kept.remove();
-    Ok(Encoded { written, skipped })
+    Ok(Encoded {
+        written,
+        skipped,
+        corpus,
+    })
 }
 
 /// Ids of a split and the index after each document's last.
