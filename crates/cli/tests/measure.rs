@@ -126,6 +126,8 @@ fn texts_are_never_cut_or_stretched_silently() {
     let repeated = json("measure --length 3000 --repeat --layers 0 --heads 0");
     assert_eq!(repeated["length"], 3000);
     assert!(repeated["notes"].to_string().contains("repeated"));
+    let text = run("measure --length 3000 --repeat --layers 0 --heads 0").stdout;
+    assert!(text.contains("repeated to 3000"), "{text}");
 }
 
 #[test]

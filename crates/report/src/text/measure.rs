@@ -1,5 +1,7 @@
 //! Text of `snellen measure`.
 
+use std::cmp::Ordering;
+
 use super::audit::by_layer;
 use super::chart::Cell;
 use super::charts::Named;
@@ -38,14 +40,11 @@ impl RenderText for MeasureReport {
 
 fn summary(page: &mut Page<'_>, report: &MeasureReport) {
     if let Some(text) = &report.envelope.text {
-        let used = if text.tokens == text.tokens_available {
-            format!("all {}", plural(text.tokens, "token"))
-        } else {
-            format!(
-                "the first {} of {}",
-                text.tokens,
-                plural(text.tokens_available, "token")
-            )
+        let available = plural(text.tokens_available, "token");
+        let used = match text.tokens.cmp(&text.tokens_available) {
+            Ordering::Equal => format!("all {available}"),
+            Ordering::Less => format!("the first {} of {available}", text.tokens),
+            Ordering::Greater => format!("its {available} repeated to {}", text.tokens),
         };
         let ids = if text.tokenizer == "ids" {
             "token ids as given".to_owned()
