@@ -7,8 +7,7 @@ Needs Linux, cargo and a network on the first run: makes a virtual environment i
 transformers, builds our side in release mode, makes a BLOOM-560m-shaped checkpoint with random weights, then times. One thread is compared by CPU time, so that other work on the machine does not count; several threads by the
 wall clock, which wants an idle machine. Medians; every round runs each side once, in turn.
 
-What cannot run (no compiler for FlexAttention, no memory for a bias mask) is said in the table, not left out. llama.cpp is not
-here: it wants a GGUF file, and the converter is a part of its source tree, not of a package.
+What cannot run (no compiler for FlexAttention, no memory for a bias mask) is said in the table, not left out.
 """
 
 import argparse
@@ -18,13 +17,15 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PACKAGES = ["torch", "transformers", "safetensors", "numpy", "setuptools"]
+PACKAGES = ["torch", "transformers", "safetensors", "numpy", "setuptools", "gguf", "xllamacpp"]
 HEADS, WIDTH = 16, 64
 PLANS = "ieee,ftz,hf-eager:f16,llama-cpp-cpu"
 LAYERS, HIDDEN, VOCABULARY = 24, 1024, 8192
+DOCUMENTED = "transformers, output_attentions"
 
 
 def arguments():
@@ -204,55 +205,39 @@ def make(folder):
     ids.tofile(pathlib.Path(folder) / "ids.i32")
 
 
-def documented_way(folder, n, threads):
-    """transformers with output_attentions=True, then exact zeros, key-0 mass and mass by distance of every head."""
-    import numpy
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    torch.set_num_threads(threads)
-    ids = numpy.fromfile(pathlib.Path(folder) / "ids.i32", dtype=numpy.int32)[:n].astype("int64")
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    ).eval()
-    with torch.inference_mode():
-        maps = model(
-            torch.from_numpy(ids)[None], output_attentions=True, use_cache=False
-        ).attentions
-        distance = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).clamp(min=0)
-        for weights in maps:
-            (weights[0] == 0).sum((1, 2)) - n * (n - 1) // 2
-            weights[0, :, 1:, 0].mean(1)
-            for head in weights[0]:
-                torch.zeros(n).index_add_(0, distance.flatten(), head.flatten())
-
-
 def child(command, **environment):
-    """Wall and CPU seconds and peak GiB of a process."""
+    """Wall and CPU seconds and peak GiB of a process; the seconds are those that it prints itself, if it does."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **environment},
-    )
-    errors = process.stderr.read().decode(errors="replace").strip()
-    _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=out, stderr=err, env={**os.environ, **environment}
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode(errors="replace").strip())
     if status:
-        raise RuntimeError(errors.split("\n")[-1][:80] or f"status {status}")
-    return wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+        raise RuntimeError(texts[1].split("\n")[-1][:80] or f"status {status}")
+    try:
+        own_wall, own_cpu = map(float, texts[0].split("\n")[-1].split())
+    except ValueError:
+        own_wall, own_cpu = wall, usage.ru_utime + usage.ru_stime
+    return own_wall, own_cpu, usage.ru_maxrss / 2**20
 
 
 def measure(threads, n, rounds, programs, python, work):
     folder = checkpoint(work, python)
     ours = [programs / "snellen", "measure", folder, "--tokens", folder / "ids.i32"]
     ours += ["--length", n, "--plan", PLANS, "--format", "json", "--exit-zero", "--threads", threads]
+    script = pathlib.Path(__file__).with_name("measure_sides.py")
+    other = lambda side: [python, script, side, folder, n, threads]
     sides = {
         "Snellen": ours,
-        "transformers, output_attentions": [
-            python, __file__, "--child", f"documented {folder} {n} {threads}",
-        ],
+        DOCUMENTED: other("documented"),
+        "transformers, attention in blocks": other("expert"),
+        "llama.cpp, forward alone": other("llama.cpp"),
     }
     # Half of torch's time goes into returning memory to the system: this is the honest opponent.
     tuned = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "68719476736"}
@@ -262,8 +247,13 @@ def measure(threads, n, rounds, programs, python, work):
     # Maps of all layers, and what eager holds beside them.
     needed = LAYERS * HEADS * n * n * 4 / 2**30 * 1.4 + 3
     if needed > free_gib():
-        reasons["transformers, output_attentions"] = f"needs {needed:.0f} GiB, {free_gib():.0f} free"
-        sides.pop("transformers, output_attentions")
+        reasons[DOCUMENTED] = f"needs {needed:.0f} GiB, {free_gib():.0f} free"
+        sides.pop(DOCUMENTED)
+    # llama.cpp's checkpoint is written before anything is timed.
+    try:
+        child([*other("llama.cpp")[:4], 8, threads])
+    except RuntimeError:
+        pass  # it is asked again, and says why
     for _ in range(rounds):
         for name, command in list(sides.items()):
             try:
@@ -299,10 +289,7 @@ def table_rows(label, threads, medians, reasons, unit, peaks=None):
 def main():
     options = arguments()
     if options.child:
-        kind, *rest = options.child.split()
-        if kind == "make":
-            return make(*rest)
-        return documented_way(rest[0], int(rest[1]), int(rest[2]))
+        return make(options.child.split()[1])
     options.work.mkdir(parents=True, exist_ok=True)
     python = options.python or environment(options.work)
     if "SNELLEN_PEERS" not in os.environ:
