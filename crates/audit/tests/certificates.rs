@@ -15,7 +15,8 @@ use model::{LayerRole, Weight, WeightRole};
 use numerics::emulate::{RowInput, emulate_row};
 use numerics::plan::PlanName;
 use numerics::{
-    BiasFunction, BiasShape, CapOrder, Family, Format, MaxReference, PrecisionPlan, SoftCap,
+    BiasFunction, BiasShape, CapOrder, Family, Format, MaxReference, PrecisionPlan, SlopeRule,
+    SoftCap,
 };
 use snellen_audit::{
     BoundMethod, BoundsOptions, CertificateInput, HeadBounds, HeadCertificate, ProjectionRounding,
@@ -243,6 +244,12 @@ fn no_input_breaks_a_certificate_under_any_plan() {
                 let Ok(plan) = PrecisionPlan::build(name, dtype, family) else {
                     continue;
                 };
+                let rule = SlopeRule {
+                    power: 0.5,
+                    factor: 1.5,
+                };
+                let other = plan.clone().with_slope_rule(rule, "a test");
+                challenge(&other, family, &BiasFunction::linear(), length);
                 for (shape, bias) in shapes() {
                     let counted = challenge(&plan, family, &bias, length);
                     let total = seen

@@ -5,7 +5,7 @@ mod common;
 
 use common::{WIDTH, queries_and_keys, run_with, spec};
 use model::LayerObserver;
-use numerics::{Family, PlanName, PrecisionPlan};
+use numerics::{Family, PlanName, PrecisionPlan, SlopeRule};
 use snellen_audit::evidence::{Evidence, EvidenceCollector, EvidenceOptions, HeadEvidence};
 
 /// Queries and keys of one call, `[n, heads * WIDTH]`.
@@ -188,6 +188,25 @@ fn every_plan_counts_the_same() {
             .collect();
         let case = Case::random(family, &[0.75, 0.21, 0.03], 290, 2.0, 3);
         assert!(check(&case, &plans) > 0, "{family}: nothing was blind");
+    }
+}
+
+/// A runtime that uses other slopes than the configuration's has blind pairs of its own.
+#[test]
+fn plans_with_other_slopes_count_the_same() {
+    for family in [Family::Mpt, Family::Jais] {
+        let case = Case::random(family, &[0.3, 0.06], 400, 2.0, 4).named("other slopes");
+        let steeper = |plan: PrecisionPlan| {
+            let rule = SlopeRule {
+                power: 0.5,
+                factor: 1.5,
+            };
+            plan.with_slope_rule(rule, "a test")
+        };
+        let plans = plans(family, &SPECS);
+        let configured = check(&case, &plans);
+        let other = check(&case, &plans.into_iter().map(steeper).collect::<Vec<_>>());
+        assert!(other > configured, "{family}: {configured} {other}");
     }
 }
 

@@ -206,6 +206,12 @@ fn find_weights(folder: &Path) -> Result<Found, CheckpointError> {
     if single.exists() {
         return Ok(Found::File(single));
     }
+    if single.is_symlink() {
+        return Err(CheckpointError::missing(
+            "is a symbolic link that leads nowhere; the download it belongs to is incomplete, fetch it again",
+        )
+        .in_file(&single));
+    }
     let index = folder.join("model.safetensors.index.json");
     if index.exists() {
         return Ok(Found::Index(index));

@@ -196,15 +196,14 @@ const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatab
     bf16 or f16 is `--plan foundry-torch:bf16` or `foundry-torch:f16`, and `hf-eager:` for most families.";
 
 impl PlanArgs {
-    /// The plans for a model of `family` that stores its bias by `convention`, each once, in the order given.
+    /// The plans for a model, each once, in the order given.
     pub(crate) fn resolve(
         &self,
-        family: numerics::Family,
-        convention: &numerics::BiasConvention,
+        facts: &checkpoint::ModelFacts,
     ) -> Result<Vec<numerics::PrecisionPlan>, crate::Failure> {
         let mut plans: Vec<numerics::PrecisionPlan> = Vec::new();
         for spec in self.plans.iter().map(|spec| spec.trim()) {
-            let plan = numerics::PrecisionPlan::parse(spec, family).map_err(|error| {
+            let plan = numerics::PrecisionPlan::parse(spec, facts.family).map_err(|error| {
                 let name = spec.split(':').next().unwrap_or(spec);
                 let names = numerics::plan_names();
                 let hint = if names.contains(&name) {
@@ -215,7 +214,7 @@ impl PlanArgs {
                 crate::Failure::error(format!("--plan {spec:?}: {error}{hint}"))
             })?;
             if !plans.iter().any(|earlier| earlier.key() == plan.key()) {
-                plans.push(plan.with_model_convention(convention));
+                plans.push(facts.as_run_by(plan.with_model_convention(&facts.convention)));
             }
         }
         Ok(plans)

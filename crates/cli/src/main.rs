@@ -19,6 +19,7 @@ mod embedded;
 mod fail_on;
 mod failure;
 mod output;
+mod overwrite;
 mod parse;
 mod progress;
 mod suggest;
@@ -56,6 +57,7 @@ fn run(argv: Vec<std::ffi::OsString>) -> Result<Exit, Failure> {
     };
     let cli =
         args::Cli::from_arg_matches(&matches).map_err(|error| Failure::error(one_line(&error)))?;
+    overwrite::refuse(&argv)?;
     commands::run(cli)
 }
 

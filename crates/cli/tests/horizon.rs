@@ -266,6 +266,67 @@ fn traps_are_findings_that_fail_on_can_name() {
     }
 }
 
+/// Every next command of a description names the whole description.
+#[test]
+fn next_commands_repeat_what_describes_the_model() {
+    let mut tried = 0;
+    for line in [
+        "--heads 12 --family falcon --head-width 64 --plan hf-eager --length 4096",
+        "--heads 8 --slopes mpt --bias-max 16 --plan hf-eager:bf16",
+        "--heads 3 --slopes 0.5,0.1,0.01 --family bloom --plan hf-eager:bf16 --length 8192",
+        "--like mpt-7b-storywriter --plan hf-eager:f16",
+    ] {
+        let report = json(&format!("horizon {line}"));
+        for finding in report["findings"].as_array().unwrap() {
+            let next = finding["next_command"].as_str().unwrap();
+            let Some(next) = next.strip_prefix("snellen horizon ") else {
+                continue;
+            };
+            let answer = json(&format!("horizon {next}"));
+            assert_eq!(
+                answer["model"]["family"], report["model"]["family"],
+                "{next}"
+            );
+            assert_eq!(
+                answer["heads"][0]["slope"], report["heads"][0]["slope"],
+                "{next}"
+            );
+            if !next.contains("--length 2048") {
+                assert_eq!(answer["length"], report["length"], "{next}");
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 5, "{tried}");
+}
+
+#[test]
+fn flags_that_describe_are_refused_where_they_would_be_ignored() {
+    for line in [
+        "--like bloom-560m --family mpt",
+        "--like falcon-rw-1b --head-width 4",
+    ] {
+        run(&format!("horizon {line}")).error(2);
+    }
+    let both = json("horizon --like bloom-560m --bidirectional");
+    assert_eq!(both["model"]["causal"], false);
+    assert!(both["notes"].to_string().contains("--bidirectional"));
+}
+
+/// Rows that are NaN have no weights: shares are of the others.
+#[test]
+fn shares_leave_rows_that_are_nan_out() {
+    let report = json("horizon --like bloom-560m --plan hf-eager:f16 --length 131072");
+    let head = &report["heads"][0];
+    let number = |key: &str| head[key].as_f64().unwrap();
+    let share = number("blind_pairs") / (number("pairs") - number("nan_pairs"));
+    assert!(number("nan_rows") > 0.0 && share > 0.999, "{head}");
+    assert_eq!(number("blind_share"), share);
+    assert!(head["blind_share_last_row_continuous"].is_null());
+    let summary = report["summary"]["blind_share"].as_f64().unwrap();
+    assert!(summary > 0.98, "{summary}");
+}
+
 #[test]
 fn inspect_reports_the_traps_of_a_configuration() {
     let folder = config_folder(
@@ -284,6 +345,23 @@ fn inspect_reports_the_traps_of_a_configuration() {
     assert!(report["checks"].as_array().unwrap().len() >= 15);
     assert_eq!(run(&format!("inspect {path}")).code, 0);
     assert_eq!(run(&format!("inspect {path} --fail-on SN009")).code, 1);
+    // What transformers runs has the slopes of a maximum of 8: 2^-2 where the configuration says 2^-4.
+    let slopes = |plan: &str| {
+        let report = json(&format!("horizon {path} --length 2048 --plan {plan}"));
+        let head = &report["heads"][0];
+        assert_eq!(head["slope"], 0.0625);
+        (
+            head["effective_slope"].as_f64().unwrap(),
+            head["first_blind_distance"].as_f64().unwrap(),
+        )
+    };
+    let (configured, far) = slopes("foundry-torch");
+    let (used, near) = slopes("hf-eager");
+    assert_eq!((configured, used), (0.0625, 0.25));
+    let report = json("horizon --slopes 0.25 --family mpt --length 2048 --plan hf-eager");
+    let quarter = report["heads"][0]["first_blind_distance"].as_f64().unwrap();
+    assert_eq!(near, quarter);
+    assert!(near < 0.3 * far);
 }
 
 /// https://github.com/mosaicml/llm-foundry/issues/186: where precision is lost depends on the form, so an idealised plan counts

@@ -119,7 +119,7 @@ fn all_distinct(plan: &PrecisionPlan, spec: &ScoreSpec<'_>, length: u64) -> bool
         .min()
         .unwrap_or(0);
     // Double rounding (product wider than storage) keeps neighbours apart as well: each rounding does.
-    let slope = spec.slope * spec.bias.interpolation;
+    let slope = plan.runtime_slope(spec.slope) * spec.bias.interpolation;
     linear && p >= 24 && slope > 1e-30 && length < 1 << (p - 1)
 }
 

@@ -31,7 +31,7 @@ pub use horizon::{HeadHorizon, HorizonError, HorizonInput, horizon};
 pub use known::{KnownModel, known_model, known_models};
 pub use plan::{
     BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName,
-    PlanStep, PrecisionPlan, ScorePath, ScoreSpec, plan_names, stored_bias,
+    PlanStep, PrecisionPlan, ScorePath, ScoreSpec, SlopeRule, plan_names, stored_bias,
 };
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

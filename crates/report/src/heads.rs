@@ -161,7 +161,7 @@ fn horizon(report: &HorizonReport) -> HeadTable {
     let mut table = HeadTable::default();
     for plan in &report.plans {
         for head in &plan.heads {
-            let fields = fields!(head; slope, effective_slope, first_blind_distance, last_visible_distance, nan_rows, pairs,
+            let fields = fields!(head; slope, effective_slope, first_blind_distance, last_visible_distance, nan_rows, nan_pairs, pairs,
                 blind_pairs, blind_share, blind_last_row, blind_share_last_row, blind_share_last_row_continuous,
                 distinct_bias_last_20, distinct_bias_first_20, distinct_bias_total, longest_equal_run, overflow_distance);
             table.push(None, head.head, Some(&plan.info.plan), fields);

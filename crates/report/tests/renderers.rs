@@ -106,6 +106,7 @@ fn horizon() -> HorizonReport {
             first_blind_distance_reason: first.is_none().then(|| "clamped".to_owned()),
             last_visible_distance: Some(255 - blind),
             nan_rows: 0,
+            nan_pairs: 0,
             pairs: 32_896,
             blind_pairs: u128::from(blind * (blind + 1) / 2),
             blind_share: (blind * (blind + 1) / 2) as f64 / 32_896.0,

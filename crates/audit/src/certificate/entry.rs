@@ -61,8 +61,8 @@ impl<'a> Entries<'a> {
             length: input.length.max(1),
             causal: input.causal,
             slope: match plan.scale_order {
-                ScaleOrder::BiasAfterScale => bounds.slope,
-                ScaleOrder::BiasBeforeScale => bounds.slope * bounds.scale,
+                ScaleOrder::BiasAfterScale => plan.runtime_slope(bounds.slope),
+                ScaleOrder::BiasBeforeScale => plan.runtime_slope(bounds.slope) * bounds.scale,
             },
             multiplicity: f64::from(plan.bias_multiplicity),
             gap,

@@ -52,17 +52,25 @@ pub enum Target<'a> {
     /// By arguments of `horizon` that need no file, such as `--like bloom-560m`. Verbs that do need one get the placeholder
     /// `PATH`.
     Described(&'a str),
-    /// By nothing that could be repeated (the embedded model): `PATH` stands for the reader's own.
+    /// By nothing: the embedded model, on which `measure` runs without a path.
     Unnamed,
+}
+
+/// A word of a command line, quoted where a shell needs it.
+#[must_use]
+pub fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 impl Target<'_> {
     /// The words behind `snellen VERB`, quoted where a shell needs it.
     fn words(self, verb: &str) -> String {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
         match self {
-            Self::Path(path) if !path.is_empty() && path.chars().all(plain) => path.to_owned(),
-            Self::Path(path) => format!("'{}'", path.replace('\'', r"'\''")),
+            Self::Path(path) => shell_word(path),
             Self::Described(arguments) if verb == "horizon" => arguments.to_owned(),
             Self::Described(_) | Self::Unnamed => "PATH".to_owned(),
         }
@@ -80,6 +88,9 @@ pub struct AuditContext<'a> {
     pub plans: &'a [PrecisionPlan],
     /// Length the verdict is about: of the text, or as asked for, tokens.
     pub length: u64,
+    /// Flags by which `measure` was given its text, such as `--text 'a b.txt' --bytes`; `None` where there was none or it is the
+    /// embedded one.
+    pub text: Option<&'a str>,
     /// What the weights prove, if that was computed.
     pub certificates: Option<&'a [CertifiedHead]>,
     /// What a text showed, if there was one.
@@ -87,16 +98,41 @@ pub struct AuditContext<'a> {
 }
 
 impl<'a> AuditContext<'a> {
-    /// `snellen VERB TARGET REST`, the target quoted where a shell needs it.
+    /// `snellen VERB TARGET REST`, the target quoted where a shell needs it, for the text and the length that this verdict is about
+    /// where `REST` does not name others. `measure` of a model for which no text is known gets the placeholder `--text FILE`. The
+    /// embedded model cannot be named, so `measure`, which needs no name for it, stands for `audit`.
     #[must_use]
     pub fn command(&self, verb: &str, rest: &str) -> String {
-        let target = self.target.words(verb);
-        let rest = rest.trim();
-        if rest.is_empty() {
-            format!("snellen {verb} {target}")
+        let unnamed = self.target == Target::Unnamed;
+        let verb = if unnamed && verb == "audit" {
+            "measure"
         } else {
-            format!("snellen {verb} {target} {rest}")
+            verb
+        };
+        let mut words = vec!["snellen".to_owned(), verb.to_owned()];
+        match (verb, self.slopes()) {
+            ("measure", _) if unnamed => {}
+            ("horizon", Some(slopes)) if unnamed => {
+                let slopes: Vec<_> = slopes.iter().map(f64::to_string).collect();
+                words.push(format!("--slopes {}", slopes.join(",")));
+            }
+            _ => words.push(self.target.words(verb)),
         }
+        if verb == "measure" {
+            let text = self.text.or((!unnamed).then_some("--text FILE"));
+            words.extend(text.map(str::to_owned));
+        }
+        words.extend(Some(rest.trim().to_owned()).filter(|rest| !rest.is_empty()));
+        // What the verb takes where no length is said.
+        let default = match verb {
+            "measure" if self.evidence.is_some() => None,
+            "audit" | "horizon" => self.facts.trained_length.or(Some(2048)),
+            _ => Some(self.length),
+        };
+        if default != Some(self.length) && !rest.contains("--length") {
+            words.push(format!("--length {}", self.length));
+        }
+        words.join(" ")
     }
 
     /// Observed heads, or none.
@@ -151,7 +187,7 @@ impl SinkRefusal {
 #[cfg(test)]
 mod tests {
     use super::Target;
-    use crate::checks::testing::{context, facts};
+    use crate::checks::testing::{context, evidence, facts};
 
     #[test]
     fn next_commands_can_be_pasted_and_name_what_the_verb_accepts() {
@@ -168,12 +204,38 @@ mod tests {
             (Target::Path("it's"), "audit", r"'it'\''s'"),
             (Target::Described("--like x"), "horizon", "--like x"),
             (Target::Described("--like x"), "audit", "PATH"),
-            (Target::Unnamed, "measure", "PATH"),
+            (Target::Path("a"), "measure", "a --text FILE"),
         ] {
             assert_eq!(
                 command(target, verb),
                 format!("snellen {verb} {expected} --length 9")
             );
         }
+        assert_eq!(
+            command(Target::Unnamed, "audit"),
+            "snellen measure --length 9"
+        );
+        assert!(command(Target::Unnamed, "horizon").starts_with("snellen horizon --slopes "));
+    }
+
+    #[test]
+    fn next_commands_are_about_the_same_text_and_length() {
+        let facts = facts(numerics::Family::Bloom);
+        let evidence = evidence(Vec::new());
+        let context = super::AuditContext {
+            length: 700,
+            text: Some("--text 'a b' --bytes"),
+            evidence: Some(&evidence),
+            ..context(&facts, &[])
+        };
+        assert_eq!(
+            context.command("measure", "--layers 1"),
+            "snellen measure model --text 'a b' --bytes --layers 1 --length 700"
+        );
+        assert_eq!(
+            context.command("audit", "--plan ftz"),
+            "snellen audit model --plan ftz --length 700"
+        );
+        assert_eq!(context.command("inspect", ""), "snellen inspect model");
     }
 }

@@ -37,12 +37,13 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             if slope == 0.0 {
                 continue;
             }
+            let effective = plan.effective_slope(slope, context.facts.score_scale);
+            let slope = plan.runtime_slope(slope);
             let stored = plan.slope.round(slope);
             let error = (stored / slope - 1.0).abs();
             if error < RELATIVE_ERROR {
                 continue;
             }
-            let effective = plan.effective_slope(slope, context.facts.score_scale);
             let nats = error * effective * context.length as f64;
             let message = format!(
                 "slope {slope:.6} becomes {stored:.6} in {}: off by {:.3} %, {nats:.2} nats at the far end of {} tokens",

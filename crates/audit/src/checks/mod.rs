@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 
 use crate::finding::Finding;
 
-pub use context::{AuditContext, CertifiedHead, SINK_BASELINE_MAX, Target};
+pub use context::{AuditContext, CertifiedHead, SINK_BASELINE_MAX, Target, shell_word};
 
 /// How safe a remedy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

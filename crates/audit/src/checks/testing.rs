@@ -35,6 +35,7 @@ pub(crate) fn context<'a>(facts: &'a ModelFacts, plans: &'a [PrecisionPlan]) -> 
         facts,
         plans,
         length: 2048,
+        text: None,
         certificates: None,
         evidence: None,
     }

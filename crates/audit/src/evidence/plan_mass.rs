@@ -1,6 +1,6 @@
 //! Where the attention mass lies under one plan's roundings.
 
-use numerics::{Format, PrecisionPlan, Underflow};
+use numerics::{Format, PrecisionPlan, SlopeRule, Underflow};
 
 use crate::evidence::distance::{Offsets, bin_masses};
 use crate::evidence::plan::{ScoredRow, UNSUMMED_NATS};
@@ -8,7 +8,7 @@ use crate::evidence::scan::CHUNK;
 use crate::evidence::table::Rounding;
 
 /// Whether the plan's roundings can move attention mass by more than half an ulp of bf16: scores, bias or exponential below
-/// f32, a bias that is added more than once, or probabilities with fewer bits than bf16.
+/// f32, a bias that is added more than once or has other slopes, or probabilities with fewer bits than bf16.
 pub(crate) fn changes_mass(plan: &PrecisionPlan) -> bool {
     let narrow = |format: Format| format.significand_bits() < Format::F32.significand_bits();
     let bias = plan.bias;
@@ -21,7 +21,8 @@ pub(crate) fn changes_mass(plan: &PrecisionPlan) -> bool {
         plan.scaled,
         plan.sum,
     ];
-    (!plan.idealised && (plan.bias_multiplicity > 1 || scores.into_iter().any(narrow)))
+    let other_bias = plan.bias_multiplicity > 1 || plan.slope_rule != SlopeRule::CONFIGURED;
+    (!plan.idealised && (other_bias || scores.into_iter().any(narrow)))
         || narrow(plan.exp.format)
         || plan.probability.significand_bits() < Format::Bf16.significand_bits()
 }

@@ -1,6 +1,9 @@
 //! What a configuration says about a model's position bias, weights or no weights.
 
-use numerics::{BiasConvention, BiasFunction, Family, ScaleOrder, SlopeError, SlopeSchedule};
+use numerics::{
+    BiasConvention, BiasFunction, Family, PlanName, PrecisionPlan, ScaleOrder, SlopeError,
+    SlopeRule, SlopeSchedule,
+};
 
 use super::notes::Note;
 use crate::families::default_notes;
@@ -109,6 +112,44 @@ impl ModelFacts {
             ScaleOrder::BiasAfterScale => 1.0,
         };
         scale * self.bias.interpolation
+    }
+
+    /// A plan as its runtime runs this very model: where the runtime is known not to read a setting of the slopes, the plan has the
+    /// slopes that it uses instead (the notes say so; docs/FAMILIES.md has the sources).
+    #[must_use]
+    pub fn as_run_by(&self, plan: PrecisionPlan) -> PrecisionPlan {
+        use PlanName::{HfEager, HfSdpa, VllmPaged, VllmTriton};
+        for note in &self.notes {
+            match (note, &self.slopes) {
+                (Note::MptBiasMaxIgnored { .. }, SlopeSchedule::Mpt { bias_max })
+                    if matches!(plan.name, HfEager | HfSdpa) =>
+                {
+                    let rule = SlopeRule {
+                        power: 8.0 / bias_max,
+                        factor: 1.0,
+                    };
+                    return plan.with_slope_rule(
+                        rule,
+                        "transformers modeling_mpt.py, build_mpt_alibi_tensor: called without alibi_bias_max, so 8",
+                    );
+                }
+                (
+                    Note::AlibiScaling {
+                        factor: Some(factor),
+                        ..
+                    },
+                    _,
+                ) if matches!(plan.name, VllmPaged | VllmTriton) => {
+                    let rule = SlopeRule {
+                        power: 1.0,
+                        factor: *factor,
+                    };
+                    return plan.with_slope_rule(rule, "vLLM jais.py: alibi_scaling is not read");
+                }
+                _ => {}
+            }
+        }
+        plan
     }
 
     /// Slope of every head, in head order, before [`ModelFacts::bias_scale`].

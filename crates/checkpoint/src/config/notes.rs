@@ -24,6 +24,13 @@ pub enum Note {
         /// The configured number of key/value heads.
         n_kv_heads: usize,
     },
+    /// transformers' own MPT ignores `logit_scale`: loss and probabilities of tokens differ, attention does not.
+    MptLogitScaleIgnored,
+    /// transformers' own MPT ignores `attn_logit_softcapping`.
+    MptSoftCapIgnored {
+        /// The configured cap of the scores.
+        cap: f64,
+    },
     /// transformers' own MPT fails beyond `max_seq_len`.
     MptLengthLimit {
         /// The configured limit in tokens.
@@ -88,6 +95,8 @@ impl Note {
             Note::MptBiasMaxIgnored { .. } => "mpt-bias-max-ignored",
             Note::MptQkNormIgnored => "mpt-qk-norm-ignored",
             Note::MptKvHeadsIgnored { .. } => "mpt-kv-heads-ignored",
+            Note::MptLogitScaleIgnored => "mpt-logit-scale-ignored",
+            Note::MptSoftCapIgnored { .. } => "mpt-soft-cap-ignored",
             Note::MptLengthLimit { .. } => "mpt-length-limit",
             Note::MptFlashDecodeForm => "mpt-flash-decode-form",
             Note::MptSoftmaxScaleDropped { .. } => "mpt-softmax-scale-dropped",
@@ -113,6 +122,8 @@ impl Note {
             | Note::MptBiasMaxIgnored { .. }
             | Note::MptQkNormIgnored
             | Note::MptKvHeadsIgnored { .. }
+            | Note::MptLogitScaleIgnored
+            | Note::MptSoftCapIgnored { .. }
             | Note::MptLengthLimit { .. } => Some("transformers"),
             Note::FalconRuntimesRefuse => Some("llama.cpp, candle, text-generation-inference"),
             Note::MptFlashDecodeForm => Some("llm-foundry with flash attention"),
@@ -142,9 +153,11 @@ impl Note {
             Note::FalconEagerDoubling => "transformers' eager attention (4.45 and later, and sdpa with output_attentions) adds the bias twice: effective slopes double and every horizon halves; use sdpa without output_attentions".to_owned(),
             Note::FalconBf16Bias => "the reference rounds slope, position and their product to bf16 even in f32 models, so keys from 257 on come in tied groups; this tool does the same".to_owned(),
             Note::FalconRuntimesRefuse => "llama.cpp, candle and text-generation-inference do not run Falcon with ALiBi".to_owned(),
-            Note::MptBiasMaxIgnored { bias_max } => format!("alibi_bias_max is {bias_max}; transformers' own MPT code ignores it and uses 8, so its slopes are wrong; use the model's own code (trust_remote_code) or llm-foundry"),
+            Note::MptBiasMaxIgnored { bias_max } => format!("alibi_bias_max is {bias_max}; transformers' own MPT code ignores it and uses 8, so its slopes are wrong (hf-eager and hf-sdpa are computed with them); use the model's own code (trust_remote_code) or llm-foundry"),
             Note::MptQkNormIgnored => "qk_ln or qk_gn is set; transformers' own MPT code has no query/key norm and drops it".to_owned(),
             Note::MptKvHeadsIgnored { n_kv_heads } => format!("kv_n_heads is {n_kv_heads}; transformers' own MPT code knows no grouped key/value heads"),
+            Note::MptLogitScaleIgnored => "logit_scale is set; transformers' own MPT code does not read it, so loss and token probabilities differ from those here; attention does not".to_owned(),
+            Note::MptSoftCapIgnored { cap } => format!("attn_logit_softcapping is {cap}; transformers' own MPT code does not read it and caps nothing: scores and horizons here are with the cap"),
             Note::MptLengthLimit { max_seq_len } => format!("transformers' own MPT code fails with a shape error beyond max_seq_len = {max_seq_len} tokens; raise max_seq_len in the configuration there; this tool has no such limit"),
             Note::MptFlashDecodeForm => "llm-foundry with flash attention forms the bias by key position in prefill and by distance in decoding; in half precision the two round differently".to_owned(),
             Note::MptSoftmaxScaleDropped { softmax_scale } => format!("softmax_scale is {softmax_scale}; vLLM ignores it and GGUF conversion drops it: both use 1/sqrt(head width)"),
@@ -158,7 +171,12 @@ impl Note {
                     (None, Some(length)) => format!("slopes are divided by length/{length} beyond {length} tokens, so prefill and decoding must agree on the length; horizons here are those of the undivided slopes"),
                     (None, None) => "its form is not known and not applied here".to_owned(),
                 };
-                format!("alibi_scaling is configured: {how}; vLLM ignores it")
+                let ignored = if factor.is_some() {
+                    "vLLM ignores it (its plans are computed without)"
+                } else {
+                    "vLLM ignores it"
+                };
+                format!("alibi_scaling is configured: {how}; {ignored}")
             }
             Note::BaichuanNormHead => "if this is Baichuan2, the rows of lm_head are scaled to length 1 on load".to_owned(),
             Note::SoftmaxInModelDtype => "the reference runs the softmax in the model's dtype: in f16 a weight is zero 17.3 nats below the maximum".to_owned(),

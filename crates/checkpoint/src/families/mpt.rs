@@ -73,8 +73,13 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     let softmax_scale = attention.opt_positive(&["softmax_scale"])?;
     facts.score_scale = softmax_scale.unwrap_or(facts.score_scale);
     let scale = softmax_scale.map(|softmax_scale| Note::MptSoftmaxScaleDropped { softmax_scale });
+    if logit_scale(keys, facts.width)? != 1.0 {
+        dropped.push(Note::MptLogitScaleIgnored);
+    }
+    let cap = attention.opt_positive(&["attn_logit_softcapping"])?;
+    dropped.extend(cap.map(|cap| Note::MptSoftCapIgnored { cap }));
     facts.notes = notes(bias_max, dropped, facts.trained_length, scale);
-    if let Some(cap) = attention.opt_positive(&["attn_logit_softcapping"])? {
+    if let Some(cap) = cap {
         facts.bias.soft_cap = Some(SoftCap {
             cap,
             order: CapOrder::BeforeBias,

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let spec = checkpoint.runnable()?;
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
-    let plans = args.plans.resolve(spec.family, &facts.convention)?;
+    let plans = args.plans.resolve(facts)?;
     let length = args
         .length
         .or(facts.trained_length)
@@ -116,6 +116,7 @@ pub(crate) fn run(args: &AuditArgs, global: &GlobalArgs) -> Result<Exit, Failure
         facts,
         plans: &plans,
         length,
+        text: None,
         certificates: Some(&certified),
         evidence: None,
     };

@@ -56,6 +56,7 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         facts,
         plans: &[],
         length: facts.trained_length.unwrap_or(LENGTH_DEFAULT),
+        text: None,
         certificates: None,
         evidence: None,
     }));

@@ -5,7 +5,7 @@ use crate::args::{GlobalArgs, PlanArgs};
 use crate::embedded;
 use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
-use ::audit::checks::{AuditContext, Target, run_all};
+use ::audit::checks::{AuditContext, Target, run_all, shell_word};
 use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
 use checkpoint::tokenizer::{Tokenizer, check_ids};
 use checkpoint::{Checkpoint, HashCover};
@@ -68,9 +68,7 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let spec = checkpoint.runnable()?.clone();
     let layers = Selection::resolve(args.layers.as_ref(), "--layers", spec.n_layers)?;
     let heads = Selection::resolve(args.heads.as_ref(), "--heads", spec.n_heads)?;
-    let plans = args
-        .plans
-        .resolve(spec.family, &checkpoint.config.convention)?;
+    let plans = args.plans.resolve(&checkpoint.config)?;
     // judged before the ids are laid out: a length far beyond any memory is refused, not tried
     let affordable = |length| estimate::check(&spec, length, plans.len(), heads.len(), global);
     let tokens = Tokens::read(args, &checkpoint, &spec, affordable)?;
@@ -105,11 +103,13 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
 
     let length = tokens.ids.len() as u64;
     let named = args.path.as_ref().map(|path| path.display().to_string());
+    let text = text_flags(args);
     let context = AuditContext {
         target: named.as_deref().map_or(Target::Unnamed, Target::Path),
         facts: &checkpoint.config,
         plans: &plans,
         length,
+        text: text.as_deref(),
         certificates: None,
         evidence: Some(&evidence),
     };
@@ -168,6 +168,29 @@ fn forward(
         perplexity: nats_per_token.and_then(|nats| finite(nats.exp())),
         tokens: loss.nats_per_token.len() as u64,
     })
+}
+
+/// The flags that name the text, as they were given.
+fn text_flags(args: &MeasureArgs) -> Option<String> {
+    let path = |flag: &str, path: &Option<PathBuf>| {
+        let path = path.as_ref()?;
+        Some(format!(
+            "{flag} {}",
+            shell_word(&path.display().to_string())
+        ))
+    };
+    let flag = |given: bool, flag: &str| given.then(|| flag.to_owned());
+    let flags: Vec<String> = [
+        path("--text", &args.text),
+        path("--tokens", &args.tokens),
+        path("--tokenizer", &args.tokenizer),
+        flag(args.bytes, "--bytes"),
+        flag(args.repeat, "--repeat"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!flags.is_empty()).then(|| flags.join(" "))
 }
 
 /// The ids to run and where they came from.

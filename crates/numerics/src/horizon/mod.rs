@@ -73,6 +73,8 @@ pub struct HeadHorizon {
     pub blind_share_last_row_continuous: f64,
     /// Rows that are NaN because a key-position bias overflowed to infinity; their pairs are not counted as blind.
     pub nan_rows: u64,
+    /// Pairs in those rows. An overflow of the bias at a key spoils every row that sees it, so they are the last rows.
+    pub nan_pairs: u128,
     /// Different stored biases among the last 20 keys of the last query's row (the nearest).
     pub distinct_bias_last_20: u64,
     /// Different stored biases among the first 20 keys of that row (the furthest).
@@ -187,6 +189,17 @@ pub fn horizon(input: &HorizonInput<'_>) -> Result<Vec<HeadHorizon>, HorizonErro
         .collect()
 }
 
+/// Pairs of the last `rows` rows.
+fn pairs_of_last_rows(rows: u64, length: u64, causal: bool) -> u128 {
+    let (rows, length) = (u128::from(rows), u128::from(length));
+    if !causal {
+        return rows * length;
+    }
+    // The rows before them are a triangle.
+    let before = length.saturating_sub(rows);
+    (length * (length + 1) - before * (before + 1)) / 2
+}
+
 fn head_horizon(
     input: &HorizonInput<'_>,
     head: usize,
@@ -233,6 +246,7 @@ fn head_horizon(
         blind_share_last_row_continuous: relative::continuous_share(&question, counts.ln_sum_last)
             .unwrap_or(share),
         nan_rows: counts.nan_rows,
+        nan_pairs: pairs_of_last_rows(counts.nan_rows, input.length, input.causal),
         distinct_bias_last_20: distinct_last_20,
         distinct_bias_first_20: distinct_first_20,
         distinct_bias_total: distinct_total,

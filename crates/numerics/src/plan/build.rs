@@ -2,7 +2,7 @@
 
 use super::{
     BiasPath, BiasPlacement, BlockOrder, ExpRule, MaxReference, PlanError, PlanName, PlanStep,
-    PrecisionPlan,
+    PrecisionPlan, SlopeRule,
 };
 use crate::convention::{BiasForm, Family, KeyOrigin, ScaleOrder};
 use crate::format::{Format, Underflow};
@@ -114,6 +114,7 @@ fn base(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
         scale_order: convention.scale_order,
         placement,
         bias_multiplicity: 1,
+        slope_rule: SlopeRule::CONFIGURED,
         sum: F32,
         max_reference: MaxReference::Final,
         max_offset: 0.0,

@@ -46,7 +46,8 @@ impl PrecisionPlan {
         };
         let times = f64::from(self.bias_multiplicity);
         let positions = spec.length as f64 + 1.0;
-        if spec.slope.abs() * spec.bias.interpolation < self.slope.min_normal() {
+        if self.runtime_slope(spec.slope).abs() * spec.bias.interpolation < self.slope.min_normal()
+        {
             error += half_step(self.slope) * positions * before * times;
         }
         error += times * before * (half_step(b.product) + half_step(b.storage))

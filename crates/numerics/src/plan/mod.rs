@@ -187,6 +187,30 @@ pub struct PlanStep {
     pub source: &'static str,
 }
 
+/// What a runtime makes of a configured slope `m`: `factor * m^power`. Both are 1 where it does as it is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlopeRule {
+    /// Exponent. A schedule `2^(-b x)` evaluated with another bias maximum `b'` is raised to `b' / b`.
+    pub power: f64,
+    /// Factor, after the exponent.
+    pub factor: f64,
+}
+
+impl SlopeRule {
+    /// Slopes as configured.
+    pub const CONFIGURED: SlopeRule = SlopeRule {
+        power: 1.0,
+        factor: 1.0,
+    };
+
+    fn apply(self, slope: f64) -> f64 {
+        if self == SlopeRule::CONFIGURED {
+            return slope;
+        }
+        self.factor * slope.powf(self.power)
+    }
+}
+
 /// The formats and roundings of one runtime, resolved for one family and dtype. See the module's text for the order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrecisionPlan {
@@ -211,6 +235,8 @@ pub struct PrecisionPlan {
     pub placement: BiasPlacement,
     /// How often the bias is added: 2 for Falcon under Hugging Face eager, else 1.
     pub bias_multiplicity: u32,
+    /// The slopes this runtime uses, where they are not those of the configuration.
+    pub slope_rule: SlopeRule,
     /// Rounding of score plus bias.
     pub sum: Format,
     /// The maximum subtracted.
@@ -271,24 +297,46 @@ impl PrecisionPlan {
         self
     }
 
-    /// The slope whose product with the distance reaches the softmax: `slope`, times the attention scale where the family
-    /// scales its bias with the score, times [`PrecisionPlan::bias_multiplicity`].
+    /// This plan for a configuration of which the runtime uses other slopes. `source` is where that was read or measured.
+    #[must_use]
+    pub fn with_slope_rule(mut self, rule: SlopeRule, source: &'static str) -> Self {
+        self.slope_rule = rule;
+        self.steps.insert(
+            0,
+            PlanStep {
+                what: "slopes other than the configuration's",
+                format: self.slope,
+                source,
+            },
+        );
+        self
+    }
+
+    /// The slope that this runtime uses for a configured one, before any rounding.
+    pub fn runtime_slope(&self, slope: f64) -> f64 {
+        self.slope_rule.apply(slope)
+    }
+
+    /// The slope whose product with the distance reaches the softmax: [`PrecisionPlan::runtime_slope`] of the configured `slope`,
+    /// times the attention scale where the family scales its bias with the score, times [`PrecisionPlan::bias_multiplicity`].
     pub fn effective_slope(&self, slope: f64, attention_scale: f64) -> f64 {
         let scale = match self.scale_order {
             ScaleOrder::BiasAfterScale => 1.0,
             ScaleOrder::BiasBeforeScale => attention_scale,
         };
-        slope * scale * f64::from(self.bias_multiplicity)
+        self.runtime_slope(slope) * scale * f64::from(self.bias_multiplicity)
     }
 
     /// Whether both plans compute the same entries for every input, so that one pass of maxima and sums serves both.
     pub fn shares_scores_with(&self, other: &PrecisionPlan) -> bool {
         if self.idealised && other.idealised {
             return self.scale_order == other.scale_order
+                && self.slope_rule == other.slope_rule
                 && self.bias_multiplicity == other.bias_multiplicity;
         }
         self.idealised == other.idealised
             && self.slope == other.slope
+            && self.slope_rule == other.slope_rule
             && self.bias == other.bias
             && self.raw_score == other.raw_score
             && self.scaled == other.scaled

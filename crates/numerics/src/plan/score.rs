@@ -62,7 +62,9 @@ impl PrecisionPlan {
 
     /// The slope that is multiplied with the position, rounded as the plan does.
     fn slope_in_bias(&self, spec: &ScoreSpec<'_>) -> f64 {
-        let slope = self.slope.round(spec.slope * spec.bias.interpolation);
+        let slope = self
+            .slope
+            .round(self.runtime_slope(spec.slope) * spec.bias.interpolation);
         let scale = Format::F32.round(spec.scale);
         match self.placement {
             BiasPlacement::SlopeTimesScale => Format::F32.round(slope * scale),
@@ -93,7 +95,7 @@ impl PrecisionPlan {
     /// A bias that is not linear, in the unit in which the plan adds it (before or after the scale).
     fn distance_bias(&self, spec: &ScoreSpec<'_>, distance: f64) -> f64 {
         let scale = Format::F32.round(spec.scale);
-        let slope = self.slope.round(spec.slope)
+        let slope = self.slope.round(self.runtime_slope(spec.slope))
             * match self.scale_order {
                 ScaleOrder::BiasAfterScale => 1.0,
                 ScaleOrder::BiasBeforeScale => scale,

@@ -65,7 +65,7 @@ pub struct HorizonHead {
     pub head: u64,
     /// Slope `m`.
     pub slope: f64,
-    /// Slope after the scale that the family applies to the bias.
+    /// Slope that reaches the softmax: as the runtime uses it, with the scale that the family applies to the bias and with interpolation.
     pub effective_slope: f64,
     /// Smallest distance at which the weight is exactly zero; may lie beyond `length`; `null` when there is none.
     pub first_blind_distance: Option<Distance>,
@@ -76,11 +76,14 @@ pub struct HorizonHead {
     pub last_visible_distance: Option<u64>,
     /// Rows that are NaN because the stored bias overflowed to infinity; their pairs are not counted as blind.
     pub nan_rows: u64,
+    /// Pairs in those rows.
+    #[serde(default)]
+    pub nan_pairs: u128,
     /// (query, key) pairs inside the mask.
     pub pairs: u128,
     /// Pairs whose weight is exactly zero.
     pub blind_pairs: u128,
-    /// `blind_pairs / pairs`.
+    /// `blind_pairs / (pairs - nan_pairs)`: of the pairs that have a weight.
     pub blind_share: f64,
     /// Blind keys of the last query.
     pub blind_last_row: u64,
@@ -108,11 +111,11 @@ pub struct HorizonHead {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HorizonSummary {
-    /// Blind pairs over pairs, all heads together.
+    /// Blind pairs over pairs that have a weight (NaN rows have none), all heads together.
     pub blind_share: f64,
     /// Mean over heads of the share of blind keys in the last row, without heads whose last row is NaN; `null` when all are.
     pub blind_share_last_row: Option<f64>,
-    /// The same by the continuous formula; `null` when the bias is not linear.
+    /// The same by the continuous formula; `null` when the bias is not linear or a last row is NaN.
     pub blind_share_last_row_continuous: Option<f64>,
     /// Heads with at least one blind pair.
     pub heads_touched: u64,
@@ -130,7 +133,7 @@ impl HorizonSummary {
         if heads.is_empty() {
             return Self::default();
         }
-        let pairs: u128 = heads.iter().map(|head| head.pairs).sum();
+        let pairs: u128 = heads.iter().map(|head| head.pairs - head.nan_pairs).sum();
         let blind: u128 = heads.iter().map(|head| head.blind_pairs).sum();
         let last_rows: Vec<f64> = heads
             .iter()

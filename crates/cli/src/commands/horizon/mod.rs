@@ -48,10 +48,10 @@ pub(crate) struct HorizonArgs {
     #[arg(long, value_name = "B")]
     bias_max: Option<f64>,
     /// Family whose conventions apply to --heads
-    #[arg(long, value_name = "FAMILY")]
+    #[arg(long, value_name = "FAMILY", conflicts_with_all = ["path", "like"])]
     family: Option<String>,
     /// Width of one head; needed where the family scales the bias with the scores (falcon)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["path", "like"])]
     head_width: Option<usize>,
     /// Format the bias is stored in, for the collapse columns
     #[arg(long, value_name = "DTYPE")]
@@ -120,12 +120,19 @@ pub(crate) fn run(args: &HorizonArgs, global: &GlobalArgs) -> Result<Exit, Failu
 
 fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonReport, Failure> {
     let mut facts = subject.facts;
-    let plans = args.plans.resolve(facts.family, &facts.convention)?;
+    let remedy = args.remedy.as_deref().map(parse_remedy).transpose()?;
+    let mut as_run = facts.clone();
+    if remedy.as_ref().is_some_and(|remedy| {
+        remedy.robust.is_some() || remedy.bias.interpolation != facts.bias.interpolation
+    }) {
+        // What a remedy puts in the place of the slopes is not what a runtime misreads.
+        as_run.notes.clear();
+    }
+    let plans = args.plans.resolve(&as_run)?;
     let plans = plans
         .into_iter()
         .map(|plan| overridden(plan, args))
         .collect::<Result<Vec<_>, _>>()?;
-    let remedy = args.remedy.as_deref().map(parse_remedy).transpose()?;
     let mut notes = subject.notes;
     if let Some(remedy) = &remedy {
         // one model has one set of slopes: the first plan's threshold decides them
@@ -191,10 +198,16 @@ fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonRep
                 plan.bias_multiplicity
             ));
         }
+        // What depends on both sides has no key-position form, whatever the plan stores otherwise.
+        let form = if plan.idealised {
+            plan.bias.form
+        } else {
+            plan.bias_form(&facts.bias, facts.causal)
+        };
         results.push(HorizonPlan {
             info: describe::plan(plan),
-            convention: form_name(plan.bias.form).to_owned(),
-            key_origin: describe::key_origin(plan.bias.form, plan.bias.origin).to_owned(),
+            convention: form_name(form).to_owned(),
+            key_origin: describe::key_origin(form, plan.bias.origin).to_owned(),
             bias_dtype: plan.bias.storage.name().to_owned(),
             summary: HorizonSummary::of(&heads),
             heads,
@@ -212,6 +225,7 @@ fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonRep
         facts: &facts,
         plans: &plans,
         length,
+        text: None,
         certificates: None,
         evidence: None,
     }));
@@ -262,10 +276,9 @@ fn overridden(plan: PrecisionPlan, args: &HorizonArgs) -> Result<PrecisionPlan, 
 fn head_row(head: &numerics::HeadHorizon, bias: &BiasFunction) -> HorizonHead {
     let first_blind_distance = head.first_blind_distance.and_then(Distance::new);
     #[allow(clippy::cast_precision_loss)] // a share of counts
-    let blind_share = if head.pairs == 0 {
-        0.0
-    } else {
-        head.blind_pairs as f64 / head.pairs as f64
+    let blind_share = match head.pairs - head.nan_pairs {
+        0 => 0.0,
+        pairs => head.blind_pairs as f64 / pairs as f64,
     };
     let reason = || match bias.clamp {
         Some(floor) => format!("the bias never falls below its clamp of {floor} nats"),
@@ -274,11 +287,12 @@ fn head_row(head: &numerics::HeadHorizon, bias: &BiasFunction) -> HorizonHead {
     HorizonHead {
         head: head.head as u64,
         slope: head.slope,
-        effective_slope: head.effective_slope,
+        effective_slope: head.effective_slope * bias.interpolation,
         first_blind_distance,
         first_blind_distance_reason: first_blind_distance.is_none().then(reason),
         last_visible_distance: head.last_visible_distance,
         nan_rows: head.nan_rows,
+        nan_pairs: head.nan_pairs,
         pairs: head.pairs,
         blind_pairs: head.blind_pairs,
         blind_share,
@@ -287,7 +301,8 @@ fn head_row(head: &numerics::HeadHorizon, bias: &BiasFunction) -> HorizonHead {
         blind_share_last_row: (head.nan_rows == 0).then_some(head.blind_share_last_row),
         blind_share_last_row_reason: (head.nan_rows > 0)
             .then(|| "the last row is NaN: its stored bias overflowed to infinity".to_owned()),
-        blind_share_last_row_continuous: finite(head.blind_share_last_row_continuous),
+        blind_share_last_row_continuous: finite(head.blind_share_last_row_continuous)
+            .filter(|_| head.nan_rows == 0),
         distinct_bias_last_20: head.distinct_bias_last_20,
         distinct_bias_first_20: head.distinct_bias_first_20,
         distinct_bias_total: head.distinct_bias_total,

@@ -4,7 +4,7 @@ use super::super::describe;
 use super::HorizonArgs;
 use crate::failure::Failure;
 use crate::suggest::did_you_mean;
-use ::audit::checks::Target;
+use ::audit::checks::{Target, shell_word};
 use checkpoint::{DescribedModel, ModelFacts};
 use numerics::{BiasForm, Family, SlopeSchedule};
 use report::schema::ModelInfo;
@@ -68,8 +68,38 @@ impl Subject {
         if let Some(schedule) = schedule(args)? {
             subject.facts.slopes = schedule;
         }
+        subject.info.causal &= !args.bidirectional;
+        if args.bidirectional && subject.facts.causal {
+            subject
+                .notes
+                .push("every query sees the keys after it too (--bidirectional)".to_owned());
+        }
+        if let Name::Arguments(name) = &mut subject.name {
+            name.push_str(&repeated(args));
+        }
         Ok(subject)
     }
+}
+
+/// The flags that describe the model beside its name, each behind a blank.
+fn repeated(args: &HorizonArgs) -> String {
+    let mut flags = String::new();
+    let mut add = |flag: &str, value: Option<String>| {
+        if let Some(value) = value {
+            flags.push_str(&format!(" {flag} {}", shell_word(&value)));
+        }
+    };
+    add("--family", args.family.clone());
+    add("--slopes", args.slopes.clone());
+    add("--bias-max", args.bias_max.map(|value| value.to_string()));
+    add(
+        "--head-width",
+        args.head_width.map(|value| value.to_string()),
+    );
+    if args.bidirectional {
+        flags.push_str(" --bidirectional");
+    }
+    flags
 }
 
 fn from_path(path: &Path) -> Result<Subject, Failure> {
@@ -167,22 +197,17 @@ fn from_heads(n_heads: usize, args: &HorizonArgs) -> Result<Subject, Failure> {
                 .to_owned(),
         );
     }
-    let arguments = match (&args.slopes, family) {
-        (Some(slopes), _) => format!("--heads {n_heads} --slopes {slopes}"),
-        (None, Some(family)) => format!("--heads {n_heads} --family {family}"),
-        (None, None) => format!("--heads {n_heads}"),
-    };
     Ok(Subject {
         info: ModelInfo {
             name,
             family: facts.family.name().to_owned(),
             n_heads: Some(n_heads as u64),
             head_width: args.head_width.map(|width| width as u64),
-            causal: facts.causal && !args.bidirectional,
+            causal: facts.causal,
             ..ModelInfo::default()
         },
         knows_scale: args.head_width.is_some(),
-        name: Name::Arguments(arguments),
+        name: Name::Arguments(format!("--heads {n_heads}")),
         notes,
         facts,
     })

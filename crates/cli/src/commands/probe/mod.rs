@@ -40,9 +40,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let changes = args.changes(spec.family)?;
     let plans = match args.no_witness || args.control {
         true => Vec::new(),
-        false => args
-            .plans
-            .resolve(spec.family, &checkpoint.config.convention)?,
+        false => args.plans.resolve(&checkpoint.config)?,
     };
     let codec = Codec::new(&args.codec, &checkpoint, spec.vocab_size)?;
     if let Some(id) = args.prefix_token
