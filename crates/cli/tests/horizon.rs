@@ -311,6 +311,9 @@ fn flags_that_describe_are_refused_where_they_would_be_ignored() {
     let both = json("horizon --like bloom-560m --bidirectional");
     assert_eq!(both["model"]["causal"], false);
     assert!(both["notes"].to_string().contains("--bidirectional"));
+    // The threshold that is shown is the one that decides: of weights, where they are cast to f16.
+    let page = run("horizon --like bloom-560m --plan hf-eager:f16 --format md").stdout;
+    assert!(page.contains("| 17.3") && !page.contains("104.0"), "{page}");
 }
 
 /// Rows that are NaN have no weights: shares are of the others.

@@ -41,7 +41,7 @@ pub fn parse_index(bytes: &[u8]) -> Result<HashMap<String, String>, CheckpointEr
 }
 
 fn stays_inside(name: &str) -> bool {
-    let plain = |c: Component<'_>| matches!(c, Component::Normal(_));
+    let plain = |c: Component<'_>| matches!(c, Component::Normal(_) | Component::CurDir);
     !name.is_empty() && !name.contains(['\\', ':', '\0']) && Path::new(name).components().all(plain)
 }
 

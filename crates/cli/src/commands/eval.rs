@@ -50,8 +50,8 @@ pub(crate) struct EvalArgs {
     #[arg(long, value_name = "TOKENS", value_parser = parse::length, conflicts_with = "task")]
     stride: Option<u64>,
     /// Run each window in pieces of N tokens on a key/value cache, as servers do; changes rounding only [default: all at once]
-    #[arg(long, value_name = "N", conflicts_with = "task")]
-    chunk: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", conflicts_with = "task", value_parser = parse::length)]
+    chunk: Option<u64>,
     /// Score the first N items of the task
     #[arg(long, value_name = "N", conflicts_with_all = ["text", "tokens"], value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -96,11 +96,12 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
                 .iter()
                 .map(|ids| windows.of(ids.len()).count() as u64);
             let bar = global.talk().bar("windows", n.sum());
+            let chunk = args
+                .chunk
+                .and_then(|n| NonZeroUsize::new(usize::try_from(n).unwrap_or(usize::MAX)));
             let score =
-                score_documents_in_pieces(&model, &documents.ids, windows, args.chunk, &|| {
-                    bar.inc(1)
-                })
-                .map_err(|error| at(&args.path, &error))?;
+                score_documents_in_pieces(&model, &documents.ids, windows, chunk, &|| bar.inc(1))
+                    .map_err(|error| at(&args.path, &error))?;
             bar.finish_and_clear();
             if score.nats.n() == 0 {
                 return Err(Failure::error(format!(
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
             beyond_trained(&mut outcome, &spec, windows.length());
             envelope.text = Some(documents.info);
             perplexity = Some(PerplexityReport {
-                chunk: args.chunk.map(|chunk| chunk.get() as u64),
+                chunk: args.chunk,
                 ..PerplexityReport::new(&score, windows)
             });
         }

@@ -67,17 +67,17 @@ pub struct MeasureHead {
     pub key0_excess: Option<f64>,
     /// Mean distance of the attention mass, tokens.
     pub mean_distance: Option<f64>,
-    /// Largest absolute scaled query-key product of any pair, before the bias, nats.
+    /// Largest absolute scaled query-key product of a pair that f32 attention sees (weight not exactly zero), before the bias, nats.
     pub max_score: Option<f64>,
     /// Share of pairs whose weight is below 2^-9 of the row sum: a bf16 output cannot show them.
     pub share_below_bf16_ulp: Option<f64>,
     /// Share of pairs whose weight is below 2^-24 of the row sum: an f32 accumulation cannot show them.
     pub share_below_f32_ulp: Option<f64>,
-    /// Largest content score of a pair over the row's own diagonal, nats.
+    /// Largest content score over the row's own diagonal of a pair that f32 attention sees, nats.
     pub advantage_diagonal_max: Option<f64>,
-    /// 99th percentile of the same over the sampled rows.
+    /// 99th percentile over all pairs of the sampled rows: evenly spaced ones, every row of a text below 576 tokens.
     pub advantage_diagonal_p99: Option<f64>,
-    /// Largest content score of a pair at distance 20 or more over the best of the row's last 20 keys, nats.
+    /// Largest content score of a pair that f32 attention sees, at distance 20 or more, over the best of the row's last 20 keys, nats.
     pub advantage_recent_max: Option<f64>,
     /// 99th percentile of the same over the sampled rows.
     pub advantage_recent_p99: Option<f64>,

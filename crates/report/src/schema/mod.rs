@@ -111,6 +111,16 @@ pub struct PlanInfo {
     pub steps: Vec<PlanStepInfo>,
 }
 
+impl PlanInfo {
+    /// tau: the gap in nats beyond which a pair is blind in a row that attends to one key; the nearer of the plan's two thresholds. In
+    /// other rows the weight's is nearer by the logarithm of the row's sum.
+    #[must_use]
+    pub fn tau_nats(&self) -> Option<f64> {
+        let thresholds = [self.numerator_zero_nats, self.weight_zero_nats];
+        thresholds.into_iter().flatten().reduce(f64::min)
+    }
+}
+
 /// One rounding of a precision plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -51,7 +51,7 @@ pub(super) fn horizon(report: &HorizonReport) -> Summary {
             percent(sum.blind_share),
             cell(sum.blind_share_last_row.map(percent)),
             cell(first.map(|(_, distance)| distance)),
-            cell(plan.info.numerator_zero_nats.map(short)),
+            cell(plan.info.tau_nats().map(short)),
         ]
     });
     summary.by_plan = Some(PlanTable {
@@ -155,7 +155,7 @@ pub(super) fn audit(report: &AuditReport) -> Summary {
             cell(visible.map(|(_, distance)| distance)),
             cell(expected.map(|(_, distance)| distance)),
             cell(certified.map(|(_, distance)| distance)),
-            cell(plan.numerator_zero_nats.map(short)),
+            cell(plan.tau_nats().map(short)),
         ]
     });
     summary.by_plan = Some(PlanTable {
@@ -240,7 +240,7 @@ pub(super) fn measure(report: &MeasureReport) -> Summary {
             format!("{} of {}", sum.heads_touched, report.summary.heads),
             percent(sum.blind_share),
             cell(first(&plan.plan).map(|(_, distance)| distance)),
-            cell(plan.numerator_zero_nats.map(short)),
+            cell(plan.tau_nats().map(short)),
         ])
     });
     summary.by_plan = Some(PlanTable {

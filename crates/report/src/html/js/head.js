@@ -148,11 +148,14 @@ function figure(height, label, parts, caption) {
 /** Bias against threshold: where the two lines cross the head goes blind, and what moves the crossing. */
 function causeFigure(views, head, plan) {
   const info = views.map((view) => view.planInfo.get(plan)).find(Boolean);
-  const tau = info?.numerator_zero_nats;
+  // The nearer threshold decides; a plan that casts normalised weights has a second one.
+  const thresholds = [info?.numerator_zero_nats, info?.weight_zero_nats].filter((nats) => nats !== null && nats !== undefined);
+  const tau = thresholds.length ? Math.min(...thresholds) : null;
+  const ofWeights = tau !== null && tau !== info.numerator_zero_nats;
   const slope = head.effective;
   const remedy = views.find((view) => view.doc.remedy)?.doc.remedy;
   if (remedy) return make("p", { class: "hint" }, `The bias is not linear here (remedy ${visible(remedy)}): its distances are those of the table.`);
-  if (tau === null || tau === undefined) return make("p", { class: "hint" }, "This plan's numerator is never zero, so no slope brings the head to a threshold.");
+  if (tau === null) return make("p", { class: "hint" }, "No weight of this plan is ever zero, so no slope brings the head to a threshold.");
   if (!(slope > 0)) return make("p", { class: "hint" }, "The slope is zero: the bias moves nothing.");
   const audit = views.find((view) => view.verb === "audit" && view.byId.has(head.id));
   const gap = audit ? audit.byId.get(head.id).own.gap_bound : null;
@@ -188,7 +191,7 @@ function causeFigure(views, head, plan) {
     }, `slope × distance reaches tau at ${distance(Math.round(crossing))}`));
   }
   for (const tick of axisTicks(furthest)) parts.push(draw("text", { class: "axis", x: x(tick), y: y(0) + 16, "text-anchor": "middle" }, distance(tick)));
-  const text = `tau / slope = ${short(tau)} / ${short(slope)} = ${distance(Math.round(crossing))} tokens for a linear bias and equal content. `
+  const text = `tau / slope = ${short(tau)} / ${short(slope)} = ${distance(Math.round(crossing))} tokens for a linear bias and equal content${ofWeights ? ", and nearer by the logarithm of the row's sum over the slope, since this plan rounds normalised weights" : ""}. `
     + "Half the slope doubles it; a format with a larger tau moves it in proportion; every nat by which a score stands above or below the row's largest moves it by "
     + `1 / slope = ${short(1 / slope)} tokens`
     + (gap ? `; the weights bound that difference to ${short(gap)} nats (shaded), so no text moves it by more than ${distance(Math.round(gap / slope))} tokens.` : ".");
