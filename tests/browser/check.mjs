@@ -155,7 +155,6 @@ await check("probe: every cell of the map holds the counts of the document", asy
 for (const name of ["probe", "eval", "task", "train", "study", "compare-probe"]) {
   await onPage("nothing is wider than a narrow screen", name, async (page) => {
     assert((await page.evaluate(() => document.documentElement.scrollWidth)) <= 400);
-    if (name === "study") return; // tables only
     assert(await page.locator(".narrow svg").first().isVisible());
     assert(!(await page.locator(".wide svg").first().isVisible()));
   }, { viewport: { width: 400, height: 800 } });
@@ -164,6 +163,17 @@ for (const name of ["probe", "eval", "task", "train", "study", "compare-probe"])
 await onPage("is complete without its script", "train", async (page) => {
   assert.equal(await page.locator(".wide svg").count(), 5);
   assert.match(await page.textContent("#charts"), /Recall by distance/);
+});
+
+await onPage("forests show every variant with its number, and what is compared", "study", async (page) => {
+  const figure = page.locator("figure").first().locator(".wide svg");
+  const { document: study } = pages.study;
+  const recall = study.tables.find((table) => table.name === "recall");
+  const texts = await figure.locator("text").allTextContents();
+  for (const variant of new Set(recall.rows.map((row) => row.variant))) assert(texts.includes(variant), variant);
+  const values = await figure.locator("text.value").count();
+  assert.equal(values, recall.rows.length);
+  assert.match(await page.locator("figcaption").first().textContent(), new RegExp(`dashed line is the mean of ${study.baseline}`));
 });
 
 await onPage("answers stay text, and a cell that was not run is seen", "probe-hostile", async (page) => {
@@ -283,7 +293,7 @@ if (process.argv.includes("--shots") || process.env.CI) {
     await page.waitForSelector("#head h2");
   };
   for (const name of Object.keys(pages)) await shot(name, `${name}-light`, {});
-  for (const name of ["measure", "horizon", "probe", "eval", "task", "train"]) {
+  for (const name of ["measure", "horizon", "probe", "eval", "task", "train", "study", "compare-probe"]) {
     await shot(name, `${name}-dark`, { colorScheme: "dark" });
     await shot(name, `${name}-narrow`, { viewport: { width: 400, height: 800 } });
     await shot(name, `${name}-print`, {}, (page) => page.emulateMedia({ media: "print" }));

@@ -184,8 +184,10 @@ function hostileProbe(source) {
     for (const sample of cell.results) if (!sample.hit) sample.answer = HOSTILE;
     for (const changed of cell.what_if) changed.change = HOSTILE;
   }
+  const [gone] = out.cells.splice(6, 1);
   out.all.cells -= 1;
-  out.cells.splice(6, 1);
+  out.all.samples -= gone.samples;
+  out.all.hits -= gone.hits;
   return out;
 }
 

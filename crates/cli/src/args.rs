@@ -76,7 +76,7 @@ pub(crate) struct GlobalArgs {
     /// Threads to compute with [default: all]; the result does not depend on it
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit, measure, eval and probe; the other verbs need next to none)
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit, measure, eval, probe and train; a verb that makes no estimate refuses the flag)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) max_memory: Option<u64>,
     /// Say nothing on stderr but errors
@@ -92,7 +92,7 @@ pub(crate) struct GlobalArgs {
     /// Colour of the text form
     #[arg(long, global = true, value_enum, default_value_t = ColorWhen::Auto, value_name = "WHEN")]
     pub(crate) color: ColorWhen,
-    /// Draw the chart with ASCII characters
+    /// Draw the charts of the text form with ASCII characters
     #[arg(long, global = true)]
     pub(crate) ascii: bool,
 }
@@ -134,6 +134,26 @@ impl GlobalArgs {
         Ok(())
     }
 
+    /// Refuses `--fail-on` for a result without findings: a pipeline that relies on it would never fail.
+    pub(crate) fn refuse_judging(&self, verb: &str) -> Result<(), crate::Failure> {
+        if self.fail_on.is_empty() {
+            return Ok(());
+        }
+        Err(crate::Failure::error(format!(
+            "--fail-on: `{verb}` has no findings, so nothing could ever fail; leave the flag away"
+        )))
+    }
+
+    /// Refuses `--max-memory` for a verb that makes no estimate.
+    pub(crate) fn refuse_estimating(&self, verb: &str) -> Result<(), crate::Failure> {
+        if self.max_memory.is_none() {
+            return Ok(());
+        }
+        Err(crate::Failure::error(format!(
+            "--max-memory: `{verb}` makes no estimate that could be too large; leave the flag away"
+        )))
+    }
+
     /// The format asked for.
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
@@ -167,6 +187,8 @@ pub(crate) enum Format {
     Npz,
     /// The figures as one SVG picture
     Svg,
+    /// The same picture in pixels, two to each of the SVG; needs --out
+    Png,
 }
 
 /// When to colour.

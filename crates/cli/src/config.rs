@@ -31,6 +31,38 @@ const EXCLUSIVE: &[&[&str]] = &[
     &["format", "json"],
 ];
 
+/// Keys that some verbs refuse as flags, and those verbs: at the top level of the file they are for the others.
+const REFUSED: &[(&str, &[&str])] = &[
+    (
+        "fail_on",
+        &[
+            "eval",
+            "probe",
+            "train",
+            "study",
+            "tokens",
+            "export",
+            "explain",
+            "completions",
+            "man",
+        ],
+    ),
+    (
+        "max_memory",
+        &[
+            "horizon",
+            "inspect",
+            "study",
+            "tokens",
+            "export",
+            "report",
+            "explain",
+            "completions",
+            "man",
+        ],
+    ),
+];
+
 /// Keys that mean different things to different verbs.
 const AMBIGUOUS: &[&str] = &["heads"];
 
@@ -93,7 +125,8 @@ pub(crate) fn merge(
                 did_you_mean(key, flags)
             )));
         };
-        if given(verb_matches, &id) {
+        let refused = |(key, verbs): &(&str, &[&str])| *key == id && verbs.contains(&verb);
+        if given(verb_matches, &id) || (!in_verb && REFUSED.iter().any(refused)) {
             return Ok(());
         }
         let arg = verb_command

@@ -5,6 +5,7 @@ use crate::fail_on::Rules;
 use crate::failure::{Exit, Failure};
 use clap::ValueEnum as _;
 use report::Document;
+use report::figure::HeadPlace;
 use report::text::{RenderText as _, TextOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
@@ -16,67 +17,79 @@ const WIDTH_MIN: usize = 40;
 
 /// Renders a result in the format asked for, writes it, and judges its findings.
 pub(crate) fn emit(report: impl Into<Document>, global: &GlobalArgs) -> Result<Exit, Failure> {
+    emit_figures(report, None, global)
+}
+
+/// [`emit`] with the figures of one head instead of all, which only the forms that are pictures have.
+pub(crate) fn emit_figures(
+    report: impl Into<Document>,
+    head: Option<HeadPlace>,
+    global: &GlobalArgs,
+) -> Result<Exit, Failure> {
     let document = report.into();
+    if document.runs_no_checks() {
+        global.refuse_judging(document.verb())?;
+    }
     // judged before anything is written: a mistyped --fail-on writes nothing
     let rules = Rules::of(global)?;
     refuse_binary_on_a_terminal(global)?;
-    let body = render(&document, &rules, global)?;
+    let body = render(&document, head, &rules, global)?;
     write_bytes(&body, global)?;
     Ok(rules.judge(&document.judged(), global))
 }
 
-/// [`emit`] for what is no result yet, such as prompts that were not run: the forms text and json, and nothing to judge.
-pub(crate) fn emit_plain<R>(report: &R, global: &GlobalArgs) -> Result<Exit, Failure>
-where
-    R: report::text::RenderText + serde::Serialize,
-{
-    global.refuse_document_flags("probe --build-only", &["--format", "--out"])?;
-    let body = match global.format() {
-        Format::Text => report.render_text(&text_options(global)),
-        Format::Json => report::json::render(report)
-            .map_err(|error| Failure::error(format!("JSON: {error}")))?,
-        other => {
-            let name = other.to_possible_value();
-            return Err(Failure::error(format!(
-                "--format {}: prompts that were not run have the forms text and json",
-                name.as_ref().map_or("", |value| value.get_name())
-            )));
-        }
-    };
-    write(&body, global)?;
-    Ok(Exit::Clean)
-}
-
 /// Binary on a terminal helps nobody, and may change how the terminal behaves.
 pub(crate) fn refuse_binary_on_a_terminal(global: &GlobalArgs) -> Result<(), Failure> {
-    if global.format() == Format::Npz && to_stdout(global) && std::io::stdout().is_terminal() {
-        return Err(Failure::error(
-            "--format npz is binary and stdout is a terminal: add --out FILE.npz",
-        ));
+    let name = match global.format() {
+        Format::Npz => "npz",
+        Format::Png => "png",
+        _ => return Ok(()),
+    };
+    if to_stdout(global) && std::io::stdout().is_terminal() {
+        return Err(Failure::error(format!(
+            "--format {name} is binary and stdout is a terminal: add --out FILE.{name}"
+        )));
     }
     Ok(())
 }
 
-fn render(document: &Document, rules: &Rules, global: &GlobalArgs) -> Result<Vec<u8>, Failure> {
+fn render(
+    document: &Document,
+    head: Option<HeadPlace>,
+    rules: &Rules,
+    global: &GlobalArgs,
+) -> Result<Vec<u8>, Failure> {
+    let none = || match head {
+        Some(place) => Failure::error(format!(
+            "--head: this result has no {place}; expected a head that it looked at, such as L2H0, or H0 where the result is the same in \
+             every layer"
+        )),
+        None => no_such_form(document, global),
+    };
     let json = |error: serde_json::Error| Failure::error(format!("JSON: {error}"));
     let body = match global.format() {
         Format::Text => Some(document.render_text(&text_options(global))),
         Format::Json => Some(report::json::render(document).map_err(json)?),
         Format::Html => report::html::render(document).map_err(json)?,
+        // prompts that were not run are no result: they have no page
+        Format::Md if matches!(document, Document::Prompts(_)) => None,
         Format::Md => Some(report::markdown::render(document)),
         Format::Sarif => report::sarif::render(document).map_err(json)?,
         Format::Junit => report::junit::render(document, &|finding| rules.matches(finding)),
         Format::Csv => report::csv::render(document),
-        Format::Svg => report::figure::render(document),
+        Format::Svg => report::figure::render(document, head),
+        Format::Png => {
+            let picture = report::figure::png::render(document, head).ok_or_else(none)?;
+            return picture.map_err(|error| Failure::error(format!("png: {error}")));
+        }
         Format::Npz => {
             let bytes = report::npz::render(document);
             return bytes
                 .map_err(|error| Failure::error(format!("npz: {error}")))?
-                .ok_or_else(|| no_such_form(document, global));
+                .ok_or_else(none);
         }
     };
-    body.map(String::into_bytes)
-        .ok_or_else(|| no_such_form(document, global))
+    body.map(String::into_bytes).ok_or_else(none)
 }
 
 /// A result that has no form of this kind, and why: documentation has no heads, a pair is not one set of arrays, a result without
@@ -85,12 +98,16 @@ fn no_such_form(document: &Document, global: &GlobalArgs) -> Failure {
     let no_checks = document.runs_no_checks();
     let forms = match document {
         Document::Explain(_) => "text, json and md",
-        Document::Pair(_) if no_checks => "text, json, html, md and csv",
-        Document::Pair(_) => "text, json, html, md, sarif, junit and csv",
-        Document::Study(_) => "text, json, html, md and csv",
+        Document::Prompts(_) => "text and json",
+        Document::Pair(_) | Document::Study(_) if no_checks => {
+            "text, json, html, md, csv, svg and png"
+        }
+        Document::Pair(_) | Document::Study(_) => {
+            "text, json, html, md, sarif, junit, csv, svg and png"
+        }
         Document::Inspect(_) => "text, json, html, md, sarif, junit, csv and npz",
-        _ if no_checks => "text, json, html, md, csv, npz and svg",
-        _ => "text, json, html, md, sarif, junit, csv, npz and svg",
+        _ if no_checks => "text, json, html, md, csv, npz, svg and png",
+        _ => "text, json, html, md, sarif, junit, csv, npz, svg and png",
     };
     let why = match global.format() {
         Format::Sarif | Format::Junit if no_checks => {
@@ -99,10 +116,13 @@ fn no_such_form(document: &Document, global: &GlobalArgs) -> Failure {
                 document.verb()
             )
         }
-        Format::Svg if matches!(document, Document::Pair(_) | Document::Inspect(_)) => {
+        _ if matches!(document, Document::Prompts(_)) => {
+            "; it holds prompts that were not run".to_owned()
+        }
+        Format::Svg | Format::Png if matches!(document, Document::Inspect(_)) => {
             "; it has no figure of its own".to_owned()
         }
-        Format::Svg => "; it holds nothing to draw".to_owned(),
+        Format::Svg | Format::Png => "; it holds nothing to draw".to_owned(),
         _ => String::new(),
     };
     let name = global

@@ -52,6 +52,29 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     Ok((number * factor) as u64)
 }
 
+/// A head of a result: `L2H5`, or `H5` where the result is the same in every layer.
+pub(crate) fn head_place(text: &str) -> Result<report::figure::HeadPlace, String> {
+    let number = |digits: &str| {
+        let all = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        all.then(|| digits.parse::<u64>().ok()).flatten()
+    };
+    let (layer, head) = match text.strip_prefix('L') {
+        Some(rest) => match rest.split_once('H') {
+            Some((layer, head)) => (Some(number(layer)), number(head)),
+            None => (None, None),
+        },
+        None => (None, text.strip_prefix('H').and_then(number)),
+    };
+    match (layer, head) {
+        (None, Some(head)) => Ok(report::figure::HeadPlace { layer: None, head }),
+        (Some(Some(layer)), Some(head)) => Ok(report::figure::HeadPlace {
+            layer: Some(layer),
+            head,
+        }),
+        _ => Err("expected a layer and a head such as L2H5, or a head alone such as H5".to_owned()),
+    }
+}
+
 /// A selection of layers or heads by their original indices: `3,5` or `0-7` or `0-3,12`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection(BTreeSet<usize>);
@@ -117,6 +140,25 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn heads_are_named_as_in_the_page() {
+        let place = |text: &str| head_place(text).ok().map(|place| (place.layer, place.head));
+        assert_eq!(place("L2H15"), Some((Some(2), 15)));
+        assert_eq!(place("H0"), Some((None, 0)));
+        for wrong in [
+            "",
+            "L2",
+            "L2H",
+            "LH2",
+            "2/3",
+            "h0",
+            "L2H0x",
+            "H99999999999999999999",
+        ] {
+            assert_eq!(place(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn lengths() {

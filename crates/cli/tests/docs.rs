@@ -103,6 +103,103 @@ fn every_page_is_in_the_contents() {
     }
 }
 
+/// Numbers and blanks of a line made alike: machines may differ in a last digit, and with it in the width of a column.
+fn shape(line: &str) -> String {
+    let words = line.split_whitespace().map(|word| {
+        let mut out = String::new();
+        for character in word.chars() {
+            let same = if character.is_ascii_digit() {
+                '0'
+            } else {
+                character
+            };
+            if !(same == '0' && out.ends_with('0')) {
+                out.push(same);
+            }
+        }
+        out
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The samples of the README are what the program prints; what they leave out is a line of three dots.
+#[test]
+fn samples_of_the_readme_are_real() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut lines = readme.lines().peekable();
+    let mut count = 0;
+    while let Some(line) = lines.next() {
+        let Some(command) = line.strip_prefix("    $ snellen ") else {
+            continue;
+        };
+        let mut sample = Vec::new();
+        while let Some(line) = lines.next_if(|line| line.is_empty() || line.starts_with("    ")) {
+            sample.push(shape(line));
+        }
+        let sample: Vec<String> = sample.into_iter().filter(|line| !line.is_empty()).collect();
+        let printed = run(command).stdout;
+        let printed: Vec<String> = printed
+            .lines()
+            .map(shape)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let mut at = 0;
+        for (index, piece) in sample.split(|line| line == "...").enumerate() {
+            let found = printed[at..]
+                .windows(piece.len().max(1))
+                .position(|w| w == piece);
+            let found = if piece.is_empty() { Some(0) } else { found };
+            let found =
+                found.unwrap_or_else(|| panic!("{command}: not printed in one piece: {piece:#?}"));
+            assert!(
+                index > 0 || found == 0,
+                "{command}: the sample does not begin where the output does"
+            );
+            at += found + piece.len();
+        }
+        let whole = sample.last().is_some_and(|line| line != "...");
+        assert!(
+            !whole || at == printed.len(),
+            "{command}: lines are left out at the end without three dots"
+        );
+        count += 1;
+    }
+    assert!(count >= 2, "{count} samples");
+}
+
+/// The verbs that `snellen --help` lists have a page each, and every part of a remedy a heading.
+#[test]
+fn every_verb_and_every_remedy_has_its_place() {
+    let help = run("--help").stdout;
+    let listed = help.split("Commands:").nth(1).unwrap();
+    let lines = listed.lines().skip(1).take_while(|line| !line.is_empty());
+    // what a verb does goes on further to the right
+    let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
+    let names: Vec<&str> = names.filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.len() >= 14, "{names:?}");
+    for name in names.iter().filter(|name| **name != "help") {
+        let page = root().join(format!("docs/verbs/{name}.md"));
+        assert!(page.exists(), "{} is missing", page.display());
+    }
+    let refusal = run("horizon --heads 2 --remedy x");
+    let parts = refusal.error(2).split("known: ").nth(1).unwrap();
+    let page = std::fs::read_to_string(root().join("docs/remedies.md")).unwrap();
+    let mut count = 0;
+    for part in parts
+        .split(", ")
+        .map(|part| part.trim().trim_end_matches('='))
+    {
+        if part != "none" {
+            assert!(
+                page.contains(&format!("\n## {part}\n")),
+                "{part} has no heading"
+            );
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{parts}");
+}
+
 /// `SNELLEN_WRITE_DOCS=1 cargo test --workspace --test docs` writes the page anew.
 #[test]
 fn the_catalogue_is_made_from_the_checks() {
@@ -187,5 +284,5 @@ fn commands_of_the_documentation_run() {
             count += 1;
         }
     }
-    assert!(count >= 55, "only {count} commands were found");
+    assert!(count >= 75, "only {count} commands were found");
 }

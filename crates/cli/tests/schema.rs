@@ -201,6 +201,9 @@ fn real_probes_evaluations_and_runs_are_valid() {
     ];
     let mut probe = vec!["probe", model, "--bytes"];
     probe.extend(grid);
+    let prompts: Vec<&str> = probe.iter().copied().chain(["--build-only"]).collect();
+    let document = output(&prompts);
+    assert_valid(&Validator::of("prompts"), &document, &prompts.join(" "));
     let nano = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runs/nano");
     let nano = nano.to_str().unwrap();
     let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/small");

@@ -286,7 +286,8 @@ fn what_is_reported_is_what_was_run() {
     assert_eq!(set.report("kept"), report);
     for (format, wanted) in [
         ("text", "linear-zeroed"),
-        ("md", "| quantity |"),
+        ("md", "| variant |"),
+        ("svg", "<svg xmlns="),
         ("csv", "table,quantity,"),
         ("html", "Trials that are in no average"),
     ] {
@@ -294,8 +295,8 @@ fn what_is_reported_is_what_was_run() {
         assert!(text.contains(wanted), "{text}");
     }
     refused(
-        &["study", "report", &set.at("kept"), "--format", "svg"],
-        &["text, json, html, md and csv"],
+        &["study", "report", &set.at("kept"), "--format", "npz"],
+        &["text, json, html, md, csv, svg and png"],
     );
     let saved = set.at("saved.json");
     ok(&[

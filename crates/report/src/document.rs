@@ -2,7 +2,8 @@
 
 use crate::schema::{
     AuditReport, Envelope, EvalReport, ExplainReport, FindingRecord, HorizonReport, InspectReport,
-    MeasureReport, Outcome, PairReport, ProbeReport, SCHEMA_VERSION, StudyReport, TrainReport,
+    MeasureReport, Outcome, PairReport, ProbePromptsReport, ProbeReport, SCHEMA_VERSION,
+    StudyReport, TrainReport,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -23,6 +24,9 @@ pub enum Document {
     Eval(EvalReport),
     /// `snellen probe`.
     Probe(ProbeReport),
+    /// `snellen probe --build-only`: prompts that were not run, which are no result yet.
+    #[cfg_attr(test, schemars(skip))]
+    Prompts(Box<ProbePromptsReport>),
     /// `snellen train`.
     Train(TrainReport),
     /// `snellen study report`.
@@ -51,6 +55,8 @@ struct Kind {
     schema_version: u32,
     tool: crate::schema::Tool,
     verb: String,
+    /// Of a probe that was not run.
+    tokens_to_run: Option<serde::de::IgnoredAny>,
 }
 
 impl Document {
@@ -86,6 +92,9 @@ impl Document {
             "audit" => Self::Audit(serde_json::from_str(text).map_err(read)?),
             "measure" => Self::Measure(serde_json::from_str(text).map_err(read)?),
             "eval" => Self::Eval(serde_json::from_str(text).map_err(read)?),
+            "probe" if kind.tokens_to_run.is_some() => {
+                Self::Prompts(serde_json::from_str(text).map_err(read)?)
+            }
             "probe" => Self::Probe(serde_json::from_str(text).map_err(read)?),
             "train" => Self::Train(serde_json::from_str(text).map_err(read)?),
             "study" => Self::Study(serde_json::from_str(text).map_err(read)?),
@@ -134,13 +143,14 @@ impl Document {
             Self::Measure(report) => Some(&report.envelope),
             Self::Eval(report) => Some(&report.envelope),
             Self::Probe(report) => Some(&report.envelope),
+            Self::Prompts(report) => Some(&report.envelope),
             Self::Train(report) => Some(&report.envelope),
             Self::Study(report) => Some(&report.envelope),
             Self::Pair(_) | Self::Explain(_) => None,
         }
     }
 
-    /// What every result ends with; `None` as for [`Document::envelope`].
+    /// What every result ends with; `None` as for [`Document::envelope`], and for prompts that were not run.
     #[must_use]
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
@@ -152,7 +162,7 @@ impl Document {
             Self::Probe(report) => Some(&report.outcome),
             Self::Train(report) => Some(&report.outcome),
             Self::Study(report) => Some(&report.outcome),
-            Self::Pair(_) | Self::Explain(_) => None,
+            Self::Prompts(_) | Self::Pair(_) | Self::Explain(_) => None,
         }
     }
 
@@ -161,6 +171,7 @@ impl Document {
     pub fn runs_no_checks(&self) -> bool {
         match self {
             Self::Pair(pair) => pair.a.runs_no_checks() && pair.b.runs_no_checks(),
+            Self::Prompts(_) => true,
             Self::Eval(_) | Self::Probe(_) | Self::Train(_) | Self::Study(_) => self
                 .outcome()
                 .is_none_or(|outcome| outcome.checks.is_empty() && outcome.findings.is_empty()),
@@ -210,6 +221,7 @@ from_report!(
     Measure(MeasureReport),
     Eval(EvalReport),
     Probe(ProbeReport),
+    Prompts(ProbePromptsReport),
     Train(TrainReport),
     Study(StudyReport),
     Pair(PairReport),

@@ -17,7 +17,7 @@ pub fn render(document: &Document, counts: &dyn Fn(&FindingRecord) -> bool) -> O
     }
     let mut cases = Vec::new();
     match document {
-        Document::Explain(_) => return None,
+        Document::Prompts(_) | Document::Explain(_) => return None,
         Document::Pair(pair) => {
             for group in groups(&pair.findings_new) {
                 cases.push(case(&group.findings, counts));

@@ -22,7 +22,7 @@ pub fn render(document: &Document) -> Result<Option<String>, serde_json::Error> 
         return Ok(None);
     }
     let runs = match document {
-        Document::Explain(_) => return Ok(None),
+        Document::Prompts(_) | Document::Explain(_) => return Ok(None),
         Document::Pair(pair) if pair.comparable => vec![compared(document, pair)],
         Document::Pair(pair) => vec![run(&pair.a), run(&pair.b)],
         other => vec![run(other)],

@@ -3,7 +3,8 @@
 //! What is averaged is a trial's own number: a retrieval accuracy pools the questions of its trial, and intervals are over seeds.
 //! A trial that failed or was not run is listed and is in no average.
 
-pub mod forms;
+pub(crate) mod columns;
+pub(crate) mod forms;
 mod quantities;
 
 use crate::number::finite;

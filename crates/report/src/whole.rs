@@ -1,4 +1,7 @@
-//! Whether a document that was read back is whole: a list that lost its entries must not read as a clean result.
+//! Whether a document that was read back is whole: a list that lost its entries must not read as a clean result, and numbers that contradict
+//! one another must not be drawn.
+
+mod ranges;
 
 use crate::document::Document;
 use crate::schema::{EvalReport, ProbeReport, TrainReport};
@@ -10,18 +13,41 @@ use crate::schema::{EvalReport, ProbeReport, TrainReport};
 pub(crate) fn check(document: &Document) -> Result<(), String> {
     match document {
         Document::Audit(report) => same("heads", report.heads.len(), report.summary.heads),
-        Document::Measure(report) => same("heads", report.heads.len(), report.summary.heads),
-        Document::Horizon(report) => report
-            .plans
-            .iter()
-            .try_for_each(|plan| same("plans.heads", plan.heads.len(), plan.summary.heads)),
-        Document::Probe(report) => probe(report),
-        Document::Eval(report) => eval(report),
-        Document::Train(report) => train(report),
-        Document::Inspect(_) | Document::Study(_) | Document::Pair(_) | Document::Explain(_) => {
+        Document::Measure(report) => {
+            same("heads", report.heads.len(), report.summary.heads)?;
+            ranges::measure(report)
+        }
+        Document::Horizon(report) => {
+            for plan in &report.plans {
+                same("plans.heads", plan.heads.len(), plan.summary.heads)?;
+            }
+            ranges::horizon(report)
+        }
+        Document::Probe(report) => {
+            probe(report)?;
+            ranges::probe(report)
+        }
+        Document::Eval(report) => {
+            eval(report)?;
+            ranges::eval(report)
+        }
+        Document::Train(report) => {
+            train(report)?;
+            ranges::train(report)
+        }
+        Document::Study(report) => ranges::study(report),
+        // the documents of a pair were looked at when they were read
+        Document::Inspect(_) | Document::Prompts(_) | Document::Pair(_) | Document::Explain(_) => {
             Ok(())
         }
     }
+}
+
+/// One line about a field that cannot be as it is.
+fn broken(field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
+    format!(
+        "{field}: expected {expected}, found {found}: the document was cut or changed; run the verb again"
+    )
 }
 
 /// Whether a result holds nothing that was looked at: no verdict can be given over it.
@@ -34,6 +60,7 @@ pub(crate) fn nothing_measured(document: &Document) -> bool {
         Document::Train(report) => report.steps.is_empty(),
         Document::Study(report) => report.tables.is_empty(),
         Document::Eval(report) => report.perplexity.is_none() && report.task.is_none(),
+        Document::Prompts(report) => report.cells.is_empty(),
         Document::Inspect(_) | Document::Pair(_) | Document::Explain(_) => false,
     }
 }
@@ -42,9 +69,8 @@ fn same(list: &str, found: usize, expected: u64) -> Result<(), String> {
     if found as u64 == expected {
         return Ok(());
     }
-    Err(format!(
-        "{list}: expected {expected} entries, as its sums say, found {found}: the document was cut or changed; run the verb again"
-    ))
+    let expected = format!("{expected} entries, as its sums say");
+    Err(broken(list, expected, found))
 }
 
 fn probe(report: &ProbeReport) -> Result<(), String> {
@@ -70,8 +96,6 @@ fn train(report: &TrainReport) -> Result<(), String> {
     if last == report.run.steps_done {
         return Ok(());
     }
-    Err(format!(
-        "steps: expected the last to be {}, found {last}: the document was cut or changed",
-        report.run.steps_done
-    ))
+    let expected = format!("the last to be {}", report.run.steps_done);
+    Err(broken("steps", expected, last))
 }

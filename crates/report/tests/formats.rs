@@ -29,7 +29,7 @@ fn page_text(page: &str) -> String {
 
 #[test]
 fn snapshots_of_every_format() {
-    for verb in VERBS.into_iter().chain(RESULTS) {
+    for verb in VERBS.into_iter().chain(RESULTS).chain(["study"]) {
         let document = document(verb);
         insta::assert_snapshot!(format!("{verb}_md"), markdown::render(&document));
         if let Some(table) = csv::render(&document) {
@@ -47,21 +47,21 @@ fn snapshots_of_every_format() {
     }
     insta::assert_snapshot!("measure_sarif", json::render(&log).unwrap());
     insta::assert_snapshot!("measure_junit", junit::render(&measure, &counts).unwrap());
-    for verb in RESULTS {
+    for verb in RESULTS.into_iter().chain(["study"]) {
         let page = html::render(&document(verb)).unwrap().unwrap();
         insta::assert_snapshot!(format!("{verb}_html"), page_text(&page));
         insta::assert_snapshot!(
             format!("{verb}_svg"),
-            figure::render(&document(verb)).unwrap()
+            figure::render(&document(verb), None).unwrap()
         );
     }
     for verb in ["horizon", "audit", "measure"] {
         insta::assert_snapshot!(
             format!("{verb}_svg"),
-            figure::render(&document(verb)).unwrap()
+            figure::render(&document(verb), None).unwrap()
         );
     }
-    assert_eq!(figure::render(&document("inspect")), None);
+    assert_eq!(figure::render(&document("inspect"), None), None);
     insta::assert_snapshot!(
         "measure_html",
         page_text(&html::render(&measure).unwrap().unwrap())
@@ -70,7 +70,7 @@ fn snapshots_of_every_format() {
 
 #[test]
 fn a_saved_result_is_written_again_byte_for_byte() {
-    for verb in VERBS.into_iter().chain(RESULTS) {
+    for verb in VERBS.into_iter().chain(RESULTS).chain(["study"]) {
         let text = saved(verb);
         let again = json::render(&Document::from_json(&text).unwrap()).unwrap();
         assert_eq!(again, text, "{verb}");
@@ -256,13 +256,13 @@ fn arrays_have_the_numbers_of_the_document() {
     }
     let measured = arrays(npz::render(&document("measure")).unwrap().unwrap());
     let (header, data) = &measured["mass_by_distance"];
-    assert!(header.contains("'shape': (6,1,)"), "{header}");
+    assert!(header.contains("'shape': (6,2,)"), "{header}");
     assert_eq!(data[..8], 0.5_f64.to_le_bytes());
 }
 
 #[test]
 fn the_page_holds_the_document_itself() {
-    for verb in VERBS.into_iter().chain(RESULTS) {
+    for verb in VERBS.into_iter().chain(RESULTS).chain(["study"]) {
         let document = document(verb);
         let page = html::render(&document).unwrap().unwrap();
         let expected: Value = serde_json::from_str(&saved(verb)).unwrap();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::results;
+use common::study::study;
 use report::Distance;
 use report::schema::{
     AlibiFacts, AuditHead, AuditPlanCertificate, AuditReport, AuditSummary, CheckRecord,
@@ -143,6 +144,11 @@ fn horizon() -> HorizonReport {
         plans: vec![one("ieee"), one("ftz")],
         heads,
         outcome: Outcome {
+            // of every layer, under one of the two plans
+            findings: vec![FindingRecord {
+                layer: None,
+                ..finding("SN002", "position-collapse", Severity::Note, 0, 2)
+            }],
             notes: vec!["a remark".to_owned()],
             ..Outcome::default()
         },
@@ -227,13 +233,22 @@ fn measure() -> MeasureReport {
             advantage_recent_p99: None,
             effective_horizon: Distance::new(20.0),
             effective_horizon_p99: Distance::new(12.0),
-            mass_by_distance: vec![DistanceBin {
-                from: 0,
-                to: 0,
-                mass: 0.5,
-                pairs: 256,
-                blind_pairs: 0,
-            }],
+            mass_by_distance: vec![
+                DistanceBin {
+                    from: 0,
+                    to: 0,
+                    mass: 0.5,
+                    pairs: 256,
+                    blind_pairs: 0,
+                },
+                DistanceBin {
+                    from: 1,
+                    to: 1,
+                    mass: 0.5,
+                    pairs: 255,
+                    blind_pairs: 5,
+                },
+            ],
         }
     };
     // a filter left out layer 0 head 3 and layer 1 head 0: original indices stay
@@ -341,6 +356,7 @@ fn text_of_every_verb() {
     insta::assert_snapshot!("eval", results::eval().render_text(&NARROW));
     insta::assert_snapshot!("task", results::task().render_text(&NARROW));
     insta::assert_snapshot!("train", results::train().render_text(&NARROW));
+    insta::assert_snapshot!("study", study().render_text(&NARROW));
     insta::assert_snapshot!(
         "train_ascii",
         results::train().render_text(&TextOptions {
@@ -367,6 +383,7 @@ fn json_of_every_verb() {
         "train_json",
         report::json::render(&results::train()).unwrap()
     );
+    insta::assert_snapshot!("study_json", report::json::render(&study()).unwrap());
 }
 
 /// Every document reads back as the type that wrote it, and writes the same shape again. (Not compared bit by bit:
@@ -404,6 +421,7 @@ fn documents_read_back() {
     check(&results::eval());
     check(&results::task());
     check(&results::train());
+    check(&study());
 }
 
 #[test]
@@ -492,6 +510,7 @@ fn every_line_fits_the_width() {
             results::eval().render_text(&options),
             results::task().render_text(&options),
             results::train().render_text(&options),
+            study().render_text(&options),
         ] {
             let too_wide: Vec<_> = text
                 .lines()

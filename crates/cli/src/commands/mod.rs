@@ -18,7 +18,7 @@ pub(crate) mod study;
 pub(crate) mod tokens;
 pub(crate) mod train;
 
-use crate::args::{Cli, Verb};
+use crate::args::{Cli, GlobalArgs, Verb};
 use crate::failure::{Exit, Failure};
 
 /// Version written into documents.
@@ -33,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
             .build_global()
             .map_err(|error| Failure::error(format!("--threads {threads}: {error}")))?;
     }
+    refuse_idle_flags(&cli.verb, &global)?;
     match cli.verb {
         Verb::Horizon(args) => horizon::run(&args, &global),
         Verb::Inspect(args) => inspect::run(&args, &global),
@@ -49,4 +50,31 @@ pub(crate) fn run(cli: Cli) -> Result<Exit, Failure> {
         Verb::Completions(args) => completions::run(&args, &global),
         Verb::Man(args) => man::run(&args, &global),
     }
+}
+
+/// Refuses flags that would do nothing, before any work: a flag that is ignored is a mistake that nobody notices.
+fn refuse_idle_flags(verb: &Verb, global: &GlobalArgs) -> Result<(), Failure> {
+    match verb {
+        Verb::Eval(_) => global.refuse_judging("eval")?,
+        Verb::Probe(_) => global.refuse_judging("probe")?,
+        Verb::Explain(_) => global.refuse_judging("explain")?,
+        Verb::Completions(_) => global.refuse_document_flags("completions", &["--out"])?,
+        Verb::Man(_) => global.refuse_document_flags("man", &["--out"])?,
+        _ => {}
+    }
+    let no_estimate = match verb {
+        Verb::Horizon(_) => "horizon",
+        Verb::Inspect(_) => "inspect",
+        Verb::Report(_) => "report",
+        Verb::Explain(_) => "explain",
+        Verb::Tokens(_) => "tokens",
+        Verb::Export(_) => "export",
+        Verb::Study(_) => "study",
+        Verb::Completions(_) => "completions",
+        Verb::Man(_) => "man",
+        Verb::Audit(_) | Verb::Measure(_) | Verb::Eval(_) | Verb::Probe(_) | Verb::Train(_) => {
+            return Ok(());
+        }
+    };
+    global.refuse_estimating(no_estimate)
 }

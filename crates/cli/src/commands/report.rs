@@ -1,9 +1,10 @@
 //! `snellen report A [B]`: a saved result or a training run in any format, or two side by side.
 
-use crate::args::GlobalArgs;
+use crate::args::{Format, GlobalArgs};
 use crate::failure::{Exit, Failure};
 use clap::Args;
 use report::Document;
+use report::figure::HeadPlace;
 use report::schema::{PairReport, TrainReport};
 use std::path::{Path, PathBuf};
 use train::run::History;
@@ -18,15 +19,24 @@ pub(crate) struct ReportArgs {
     /// code. Of another verb: the two are shown together
     #[arg(value_name = "B")]
     b: Option<PathBuf>,
+    /// With --format svg or png: the figures of one head, named as in the addresses of the page: L2H0, or H0 where a result is the same in
+    /// every layer
+    #[arg(long, value_name = "HEAD", value_parser = crate::parse::head_place)]
+    head: Option<HeadPlace>,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     crate::output::refuse_binary_on_a_terminal(global)?;
+    if args.head.is_some() && !matches!(global.format(), Format::Svg | Format::Png) {
+        return Err(Failure::error(
+            "--head: only pictures are of one head; add --format svg or --format png",
+        ));
+    }
     let a = read(&args.a)?;
     let Some(path) = &args.b else {
         let flags = judged_as(&a, global);
-        return crate::output::emit(a, &flags);
+        return crate::output::emit_figures(a, args.head, &flags);
     };
     let b = read(path)?;
     for (path, document) in [(&args.a, &a), (path, &b)] {
@@ -39,7 +49,8 @@ pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
         }
     }
     let flags = judged_as(&a, global);
-    crate::output::emit(PairReport::new(super::VERSION, a, b), &flags)
+    let pair = PairReport::new(super::VERSION, a, b);
+    crate::output::emit_figures(pair, args.head, &flags)
 }
 
 /// The flags that the verb itself judged its result by.

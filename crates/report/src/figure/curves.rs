@@ -139,7 +139,7 @@ impl Curves {
 }
 
 /// A tick in as few digits as it needs, without those that its arithmetic left.
-fn tidy(tick: f64) -> String {
+pub(super) fn tidy(tick: f64) -> String {
     let size = tick.abs();
     if size > 0.0 && !(1e-3..1e7).contains(&size) {
         return format!("{:e}", format!("{tick:.3e}").parse().unwrap_or(tick));

@@ -4,6 +4,7 @@ use super::Figure;
 use super::svg::{Svg, number};
 use crate::number::percent;
 use crate::text::chart::{Cell, Chart};
+use crate::text::charts::Named;
 
 /// Colour step of a share; 7 is kept for all of it, so that "nearly" is never shown as "all".
 pub(super) fn step(share: f64) -> usize {
@@ -18,8 +19,39 @@ pub(super) fn step(share: f64) -> usize {
 /// From this pitch on a cell has its number.
 const NUMBER_FITS: f64 = 40.0;
 
-/// The figure; `None` without a cell. `what` names the share, `whole` what a full cell sees.
-pub(super) fn draw(chart: &Chart, title: &str, whole: &str, width: f64) -> Option<Figure> {
+/// What the cells of a chart are, in words.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Words<'w> {
+    /// Before everything else in the caption.
+    pub(super) lead: &'w str,
+    /// What a bar is.
+    pub(super) bar: &'w str,
+    /// What a full bar says: `sees every pair`.
+    pub(super) full: &'w str,
+    /// The same of several: `see every pair`.
+    pub(super) fulls: &'w str,
+    /// Verb before the smallest share.
+    pub(super) least: &'w str,
+}
+
+/// The chart of heads; `None` without a cell.
+pub(super) fn heads(named: &Named, width: f64) -> Option<Figure> {
+    let (full, fulls) = (
+        format!("sees {}", named.whole),
+        format!("see {}", named.whole),
+    );
+    let words = Words {
+        lead: "",
+        bar: "the share that the head sees",
+        full: &full,
+        fulls: &fulls,
+        least: "sees",
+    };
+    draw(&named.chart, &named.title, &words, width)
+}
+
+/// The figure; `None` without a cell.
+pub(super) fn draw(chart: &Chart, title: &str, words: &Words<'_>, width: f64) -> Option<Figure> {
     if chart.heads.is_empty() || chart.rows.is_empty() {
         return None;
     }
@@ -51,7 +83,8 @@ pub(super) fn draw(chart: &Chart, title: &str, whole: &str, width: f64) -> Optio
     let known = all.iter().filter_map(|cell| cell.visible);
     let full = known.clone().filter(|share| *share >= 1.0).count();
     let mut caption = format!(
-        "Height and colour of a bar: the share that the head sees; a full bar sees {whole}; ? not known."
+        "{}Height and colour of a bar: {}; a full bar {}; ? not known.",
+        words.lead, words.bar, words.full
     );
     if big {
         caption.push_str(" The number is the same share.");
@@ -63,8 +96,10 @@ pub(super) fn draw(chart: &Chart, title: &str, whole: &str, width: f64) -> Optio
     Some(Figure {
         title: title.to_owned(),
         label: format!(
-            "{title}: {full} of {} cells see {whole}; the least sees {}",
+            "{title}: {full} of {} cells {}; the least {} {}",
             all.len(),
+            words.fulls,
+            words.least,
             known
                 .reduce(f64::min)
                 .map_or_else(|| "an unknown share".to_owned(), percent)

@@ -1,4 +1,4 @@
-//! Pictures of a result as SVG: in the page, and as a file by itself.
+//! Pictures of a result: as SVG in the page and as a file by itself, and as PNG.
 //!
 //! A figure is drawn here once, for a width in pixels, and says everything without colour: a cell has a bar and, where they fit,
 //! its numbers; curves differ by dash and marker; what is missing is a question mark. In the page the colours are those of its
@@ -6,9 +6,14 @@
 
 mod curves;
 mod eye;
+mod forest;
+mod head;
 mod heat;
+mod pair;
+pub mod png;
 mod scale;
 mod scores;
+mod study;
 mod svg;
 mod verbs;
 
@@ -16,7 +21,9 @@ use crate::document::Document;
 use crate::summary::Summary;
 use svg::Svg;
 
+pub use head::HeadPlace;
 pub(crate) use heat::share;
+pub(crate) use pair::lettered;
 pub(crate) use scores::scores;
 
 /// One picture.
@@ -63,10 +70,13 @@ pub(crate) fn figures(document: &Document, width: f64) -> Vec<Figure> {
     verbs::figures(document, width)
 }
 
-/// All figures of a result as one SVG document with its colours; `None` where it has none.
+/// All figures of a result as one SVG document with its colours, or those of one of its heads; `None` where it has none.
 #[must_use]
-pub fn render(document: &Document) -> Option<String> {
-    let figures = figures(document, FILE_WIDTH);
+pub fn render(document: &Document, head: Option<HeadPlace>) -> Option<String> {
+    let figures = match head {
+        Some(place) => head::figures(document, place, FILE_WIDTH)?,
+        None => figures(document, FILE_WIDTH),
+    };
     let inner = figures
         .iter()
         .map(|figure| figure.width)
@@ -77,8 +87,12 @@ pub fn render(document: &Document) -> Option<String> {
     let mut svg = Svg::new();
     let subject = crate::html::subject(document);
     let heading = format!("snellen {}: {subject}", document.verb());
-    let mut y = MARGIN + 18.0;
-    svg.styled_text(MARGIN, y, "start", "title", &heading);
+    let mut y = MARGIN - 6.0;
+    // letters of a title are wider than those of a caption
+    for line in wrapped(&heading, inner * 0.57) {
+        y += 24.0;
+        svg.styled_text(MARGIN, y, "start", "title", &line);
+    }
     for line in wrapped(&Summary::of(document).headline, inner) {
         y += 20.0;
         svg.text(MARGIN, y, "start", &line);

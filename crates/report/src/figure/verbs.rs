@@ -3,7 +3,7 @@
 use super::Figure;
 use super::curves::{Curves, Point, Series};
 use super::scale::Kind;
-use super::{eye, heat, scores};
+use super::{eye, heat, pair, scores, study};
 use crate::document::Document;
 use crate::schema::{EvalReport, PositionLoss, TrainReport};
 use crate::text::charts;
@@ -15,16 +15,17 @@ const Z95: f64 = 1.96;
 
 pub(super) fn figures(document: &Document, width: f64) -> Vec<Figure> {
     match document {
-        Document::Horizon(_) | Document::Audit(_) | Document::Measure(_) => charts::of(document)
-            .and_then(|named| eye::draw(&named.chart, &named.title, &named.whole, width))
-            .into_iter()
-            .collect(),
+        Document::Horizon(_) | Document::Audit(_) | Document::Measure(_) => {
+            let charts = charts::of(document);
+            let drawn = charts.iter().filter_map(|named| eye::heads(named, width));
+            drawn.collect()
+        }
         Document::Probe(report) => heat::draw(report, width).into_iter().collect(),
         Document::Eval(report) => eval(report, width),
         Document::Train(report) => train(report, width),
-        Document::Inspect(_) | Document::Study(_) | Document::Pair(_) | Document::Explain(_) => {
-            Vec::new()
-        }
+        Document::Study(report) => study::figures(report, width),
+        Document::Pair(pair) => pair::figures(pair, width),
+        Document::Inspect(_) | Document::Prompts(_) | Document::Explain(_) => Vec::new(),
     }
 }
 
@@ -140,7 +141,7 @@ fn train(report: &TrainReport, width: f64) -> Vec<Figure> {
     )];
     out.extend(curves("Learning rate", "rate", false, rate).draw(width));
     let named = charts::last_look(report);
-    out.extend(named.and_then(|named| eye::draw(&named.chart, &named.title, &named.whole, width)));
+    out.extend(named.and_then(|named| eye::heads(&named, width)));
     out
 }
 

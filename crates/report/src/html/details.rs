@@ -39,7 +39,7 @@ pub(super) fn details(document: &Document) -> String {
         Document::Eval(report) => tail(&report.outcome),
         Document::Train(report) => tail(&report.outcome),
         Document::Study(report) => tail(&report.outcome),
-        Document::Explain(_) => String::new(),
+        Document::Prompts(_) | Document::Explain(_) => String::new(),
     }
 }
 
@@ -62,6 +62,15 @@ fn settings(settings: &ProbeSettings) -> String {
             or(&Some(changes).filter(|text| !text.is_empty())),
         ),
         ("seed", settings.seed.to_string()),
+        (
+            "facts",
+            if settings.control {
+                "left out: a control"
+            } else {
+                "in the prompts"
+            }
+            .to_owned(),
+        ),
     ];
     let mut out = "<h3>Settings</h3>\n<ul>\n".to_owned();
     for (what, value) in rows {

@@ -54,6 +54,7 @@ fn model_name(envelope: &Envelope) -> String {
 pub(crate) fn subject(document: &Document) -> String {
     match document {
         Document::Pair(pair) => format!("{} and {}", subject(&pair.a), subject(&pair.b)),
+        Document::Study(study) => study.title.clone().unwrap_or_else(|| "a study".to_owned()),
         other => other.envelope().map(model_name).unwrap_or_default(),
     }
 }

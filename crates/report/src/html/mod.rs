@@ -37,12 +37,12 @@ const SCRIPT: [&str; 9] = [
     include_str!("js/main.js"),
 ];
 
-/// Renders a result as a page; `None` for documentation, which has no page.
+/// Renders a result as a page; `None` for documentation and for prompts that were not run, which have no page.
 ///
 /// # Errors
 /// When the document cannot be written as JSON, which no type of [`crate::schema`] can cause.
 pub fn render(document: &Document) -> Result<Option<String>, serde_json::Error> {
-    if matches!(document, Document::Explain(_)) {
+    if matches!(document, Document::Explain(_) | Document::Prompts(_)) {
         return Ok(None);
     }
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPT.concat());

@@ -3,7 +3,7 @@
 
 use super::escape::{escape_html, name, prose};
 use crate::document::Document;
-use crate::figure::figures;
+use crate::figure::{Figure, figures, lettered};
 use crate::sections::{Entry, Room, Section, Table, Text, of};
 use std::fmt::Write as _;
 
@@ -18,25 +18,11 @@ const ROOM: Room = Room {
 
 /// Every figure at both widths; empty for results about heads, whose figures the script draws.
 pub(super) fn charts(document: &Document) -> String {
-    match document {
-        Document::Pair(pair) => {
-            let sides = [("A", &pair.a), ("B", &pair.b)];
-            let sides = sides.map(|(letter, side)| charts_of(side, &format!(" of {letter}")));
-            sides.concat()
-        }
-        other => charts_of(other, ""),
-    }
-}
-
-fn charts_of(document: &Document, of_side: &str) -> String {
-    if crate::records::tables(document).is_none() {
-        return String::new();
-    }
-    let [wide, narrow] = WIDTHS.map(|(_, width)| figures(document, width));
+    let [wide, narrow] = WIDTHS.map(|(_, width)| drawn_here(document, width));
     let mut out = String::new();
     for (wide, narrow) in wide.iter().zip(&narrow) {
-        let title = format!("{}{of_side}", wide.title);
-        let _ = writeln!(out, "<h2>{}</h2>", escape_html(&title));
+        let title = &wide.title;
+        let _ = writeln!(out, "<h2>{}</h2>", escape_html(title));
         if wide.role == "grid" {
             out.push_str(
                 "<p class=\"readout\">Walk through the cells with the arrow keys; Enter opens the failures of a cell.</p>\n",
@@ -47,7 +33,7 @@ fn charts_of(document: &Document, of_side: &str) -> String {
             let _ = writeln!(
                 out,
                 "<div class=\"scroll {class}\" tabindex=\"0\" role=\"region\" aria-label=\"Figure: {}\">{}</div>",
-                escape_html(&title),
+                escape_html(title),
                 figure.element()
             );
         }
@@ -58,6 +44,27 @@ fn charts_of(document: &Document, of_side: &str) -> String {
         );
     }
     out
+}
+
+/// The figures that the script does not draw.
+fn drawn_here(document: &Document, width: f64) -> Vec<Figure> {
+    let about_heads = |document: &Document| {
+        matches!(
+            document,
+            Document::Horizon(_) | Document::Audit(_) | Document::Measure(_) | Document::Inspect(_)
+        )
+    };
+    match document {
+        Document::Pair(pair) if about_heads(&pair.a) || about_heads(&pair.b) => {
+            let sides = [("A", &pair.a), ("B", &pair.b)].into_iter();
+            let sides = sides.filter(|(_, side)| !about_heads(side));
+            sides
+                .flat_map(|(letter, side)| lettered(letter, side, width))
+                .collect()
+        }
+        other if about_heads(other) => Vec::new(),
+        other => figures(other, width),
+    }
 }
 
 /// Every section.

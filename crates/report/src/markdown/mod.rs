@@ -30,7 +30,6 @@ pub fn render(document: &Document) -> String {
     let mut out = String::new();
     match document {
         Document::Explain(report) => return explain(report),
-        Document::Study(report) => return crate::study::forms::markdown(report),
         Document::Pair(pair) => {
             let names = [&pair.a, &pair.b].map(title);
             let _ = writeln!(out, "## snellen report: {} and {}\n", names[0], names[1]);
@@ -66,6 +65,9 @@ pub fn render(document: &Document) -> String {
 }
 
 fn title(document: &Document) -> String {
+    if let Document::Study(study) = document {
+        return inline(study.title.as_deref().unwrap_or("without a title"));
+    }
     let Some(envelope) = document.envelope() else {
         return String::new();
     };
@@ -253,7 +255,7 @@ fn sections(out: &mut String, document: &Document) {
             let _ = writeln!(
                 out,
                 "<details><summary>{}</summary>\n",
-                crate::html::escape_html(&entry.line)
+                html_line(&entry.line)
             );
             for line in &entry.body {
                 let _ = writeln!(out, "{}\n", prose(line));
@@ -265,6 +267,13 @@ fn sections(out: &mut String, document: &Document) {
             let _ = writeln!(out, "\n{}", prose(rest));
         }
     }
+}
+
+/// Text inside an element. Readers differ in whether they look for Markdown there, so what could begin a link or code is an entity too.
+fn html_line(text: &str) -> String {
+    let escaped = crate::html::escape_html(text);
+    let escaped = escaped.replace('`', "&#96;");
+    escaped.replace('[', "&#91;").replace(']', "&#93;")
 }
 
 fn table(out: &mut String, table: &Table) {

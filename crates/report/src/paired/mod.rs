@@ -32,6 +32,18 @@ pub(crate) fn probes(a: &ProbeReport, b: &ProbeReport) -> Paired {
         format!("{} version {}", settings.task, settings.task_version)
     };
     differ("task", version(x), version(y));
+    let facts = |control: bool| {
+        if control {
+            "left out, a control"
+        } else {
+            "in the prompts"
+        }
+    };
+    differ(
+        "facts",
+        facts(x.control).to_owned(),
+        facts(y.control).to_owned(),
+    );
     differ("seed", x.seed.to_string(), y.seed.to_string());
     differ(
         "samples a cell",

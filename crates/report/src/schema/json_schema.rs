@@ -5,7 +5,7 @@
 
 use super::{
     AuditReport, EvalReport, ExplainReport, HorizonReport, InspectReport, MeasureReport,
-    PairReport, ProbeReport, SCHEMA_VERSION, StudyReport, TrainReport,
+    PairReport, ProbePromptsReport, ProbeReport, SCHEMA_VERSION, StudyReport, TrainReport,
 };
 use crate::number::Distance;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -47,6 +47,10 @@ fn json_schema_files_are_those_of_the_types() {
         ("measure", schema_of::<MeasureReport>("measure")),
         ("eval", schema_of::<EvalReport>("eval")),
         ("probe", schema_of::<ProbeReport>("probe")),
+        (
+            "prompts",
+            schema_of::<ProbePromptsReport>("probe --build-only"),
+        ),
         ("train", schema_of::<TrainReport>("train")),
         ("study", schema_of::<StudyReport>("study")),
         ("report", schema_of::<PairReport>("report")),

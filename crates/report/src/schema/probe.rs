@@ -255,6 +255,7 @@ pub struct ProbeItemRecord {
 
 /// The prompts of a grid, built and not run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbePromptsReport {
     /// Common head of every document.
     #[serde(flatten)]
@@ -274,6 +275,7 @@ pub struct ProbePromptsReport {
 
 /// The prompts of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbePromptCell {
     /// Tokens of prompt and answer, asked for.
     pub length: u64,
@@ -293,6 +295,7 @@ pub struct ProbePromptCell {
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ProbePrompt {
     /// The values to be found, with commas between them.
     pub key: String,

@@ -79,7 +79,7 @@ pub(crate) fn of(document: &Document, room: Room) -> Vec<Section> {
         Document::Probe(report) => probe(report, room),
         Document::Eval(report) => eval(report),
         Document::Train(report) => train(report),
-        Document::Study(report) => study::study(report),
+        Document::Study(report) => study::study(report, room),
         Document::Pair(pair) if !pair.paired.is_empty() => vec![paired(pair)],
         _ => Vec::new(),
     };

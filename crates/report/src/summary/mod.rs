@@ -76,6 +76,10 @@ impl Summary {
             Document::Train(report) => runs::train(report),
             Document::Study(report) => runs::study(report),
             Document::Pair(report) => pair::of(report),
+            Document::Prompts(_) => Self {
+                headline: "Prompts that were not run.".to_owned(),
+                ..Self::default()
+            },
             Document::Explain(report) => Self {
                 headline: plural(report.checks.len() as u64, "check"),
                 ..Self::default()

@@ -1,6 +1,7 @@
 //! Summary of two results side by side.
 
 use super::{Summary, plural};
+use crate::document::Document;
 use crate::number::{percent, short};
 use crate::schema::{FindingRecord, PairReport, PairedDifference};
 
@@ -12,7 +13,12 @@ pub(super) fn of(report: &PairReport) -> Summary {
     };
     if report.comparable {
         let findings = |list: &[FindingRecord]| plural(list.len() as u64, "finding");
-        summary.headline = if report.paired.is_empty() {
+        summary.headline = if report.paired.is_empty() && runs_no_checks(report) {
+            format!(
+                "A and B are both results of {}; nothing in them pairs, so only their own summaries stand side by side.",
+                report.a.verb()
+            )
+        } else if report.paired.is_empty() {
             format!(
                 "From A to B: {} new, {} gone, {} in both.",
                 findings(&report.findings_new),
@@ -67,10 +73,41 @@ pub(super) fn of(report: &PairReport) -> Summary {
             report.b.verb()
         );
     }
-    summary.facts.push(format!("A: {}", a.headline));
-    summary.facts.push(format!("B: {}", b.headline));
+    for (letter, side, own) in [("A", &report.a, &a), ("B", &report.b, &b)] {
+        summary
+            .facts
+            .push(format!("{letter} is {}: {}", named(side), own.headline));
+    }
     summary.facts.extend(report.differences.iter().cloned());
     summary
+}
+
+/// Whether neither side has findings, so that none can be new or gone.
+fn runs_no_checks(report: &PairReport) -> bool {
+    report.a.runs_no_checks() && report.b.runs_no_checks()
+}
+
+/// Which result a side is: what it is about, how much of it was looked at, and whether it is a control.
+fn named(side: &Document) -> String {
+    let mut words = crate::html::subject(side);
+    if let Some(length) = side.envelope().and_then(|envelope| envelope.length) {
+        words.push_str(&format!(" at {length} tokens"));
+    }
+    match side {
+        Document::Horizon(report) => {
+            words.extend(
+                report
+                    .remedy
+                    .as_ref()
+                    .map(|remedy| format!(" with {remedy}")),
+            );
+        }
+        Document::Probe(report) if report.settings.control => {
+            words.push_str(", a control (its facts were left out)");
+        }
+        _ => {}
+    }
+    words
 }
 
 /// The difference over everything that both have.

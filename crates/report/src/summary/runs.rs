@@ -3,9 +3,10 @@
 use super::{PlanTable, Summary, cell, plural};
 use crate::number::{percent, short};
 use crate::schema::{
-    EvalReport, PerplexityReport, ProbeArea, ProbeCell, ProbeReport, StudyReport, TaskReport,
-    TrainReport,
+    EvalReport, PerplexityReport, ProbeArea, ProbeCell, ProbeReport, StudyReport, StudyRow,
+    TaskReport, TrainReport,
 };
+use crate::study::columns::by_quantity;
 
 pub(super) fn probe(report: &ProbeReport) -> Summary {
     let all = &report.all.score;
@@ -16,9 +17,15 @@ pub(super) fn probe(report: &ProbeReport) -> Summary {
         };
     }
     let mut summary = Summary {
-        wrong: all.hits < all.samples,
+        // in a control there is nothing to be found, and nothing is wrong where nothing is
+        wrong: all.hits < all.samples && !report.settings.control,
         headline: format!(
-            "{} of {} found ({}; 95 % interval {} to {}).",
+            "{}{} of {} found ({}; 95 % interval {} to {}).",
+            if report.settings.control {
+                "A control, its facts left out, so that what is found was guessed: "
+            } else {
+                ""
+            },
             all.hits,
             plural(all.samples, "sample"),
             cell(all.accuracy.map(percent)),
@@ -319,7 +326,6 @@ pub(super) fn study(report: &StudyReport) -> Summary {
     let count = |status: &str| report.trials.iter().filter(|t| t.status == status).count() as u64;
     let done = count("done");
     let failed = count("diverged") + count("crashed");
-    let title = report.title.as_deref();
     let mut summary = Summary {
         wrong: failed > 0,
         headline: format!(
@@ -329,18 +335,49 @@ pub(super) fn study(report: &StudyReport) -> Summary {
         ),
         ..Summary::default()
     };
-    summary
-        .facts
-        .extend(title.map(|title| format!("Study: {title}.")));
     summary.facts.extend(
         report
             .baseline
             .as_ref()
             .map(|name| format!("Differences are to {name}, paired by seed.")),
     );
+    summary.facts.extend(furthest(report));
     summary.facts.push(
         "What failed or was not run is in no average; a mean of one seed has no interval."
             .to_owned(),
     );
     summary
+}
+
+/// The best and the worst variant of every task at the longest length that was measured, with the baseline between them.
+fn furthest(report: &StudyReport) -> Vec<String> {
+    let Some(table) = report.tables.iter().find(|table| table.name == "recall") else {
+        return Vec::new();
+    };
+    let length = |quantity: &str| {
+        let (_, length) = quantity.rsplit_once(" length ")?;
+        length.parse::<u64>().ok()
+    };
+    let groups = by_quantity(table);
+    let longest = groups.iter().filter_map(|(name, _)| length(name)).max();
+    let at_longest = groups.iter().filter(|(name, _)| length(name) == longest);
+    let words = |(quantity, rows): &(&str, Vec<&StudyRow>)| {
+        let mut rows = rows.clone();
+        rows.sort_by(|a, b| b.mean.total_cmp(&a.mean));
+        let (best, worst) = (rows.first()?, rows.last()?);
+        let says = |row: &StudyRow| format!("{} {}", row.variant, percent(row.mean));
+        // the baseline is said besides, where it is neither
+        let ends = [best, worst].map(|row| &row.variant);
+        let own = |row: &&&StudyRow| {
+            Some(&row.variant) == report.baseline.as_ref() && !ends.contains(&&row.variant)
+        };
+        let baseline = rows.iter().find(own).map(|row| format!("; {}", says(row)));
+        Some(format!(
+            "Recall far back ({quantity}): most in {}, least in {}{}.",
+            says(best),
+            says(worst),
+            baseline.unwrap_or_default()
+        ))
+    };
+    at_longest.filter_map(words).collect()
 }

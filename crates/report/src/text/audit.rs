@@ -19,7 +19,7 @@ impl RenderText for AuditReport {
         let body = |page: &mut Page<'_>| {
             summary(page, self);
             if !self.heads.is_empty() {
-                chart_of(self).draw(page);
+                chart_of(self, self.envelope.plan.as_deref().unwrap_or("")).draw(page);
                 worst(page, self);
                 other_plans(page, self);
             }
@@ -61,27 +61,23 @@ fn are(count: u64) -> String {
     }
 }
 
-/// The chart of the expected horizons.
-pub(super) fn chart_of(report: &AuditReport) -> Named {
+/// The chart of the expected horizons under a plan.
+pub(super) fn chart_of(report: &AuditReport, plan: &str) -> Named {
     let length = report.envelope.length.unwrap_or(0);
     let chart = by_layer(
         &report.heads,
         |head| (head.layer, head.head),
         |head| Cell {
             // without any of the three nothing is known; without an expected horizon a typical input sees everything
-            visible: (head.always_visible
-                || head.guaranteed_visible.or(head.expected_horizon).is_some())
-            .then(|| seen_share(head.expected_horizon, length)),
-            mark: outcome::mark(
-                &report.outcome.findings,
-                report.envelope.plan.as_deref().unwrap_or(""),
-                head.layer,
-                head.head,
-            ),
+            visible: head.plans.get(plan).and_then(|own| {
+                let known = own.guaranteed_visible.or(own.expected_horizon).is_some();
+                (own.always_visible || known).then(|| seen_share(own.expected_horizon, length))
+            }),
+            mark: outcome::mark(&report.outcome.findings, plan, head.layer, head.head),
         },
     );
     Named {
-        title: "How much of the length each head is expected to see".to_owned(),
+        title: format!("How much of the length each head is expected to see, under {plan}"),
         whole: format!("all {}", plural(length, "token")),
         chart,
     }

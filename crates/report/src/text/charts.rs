@@ -6,7 +6,7 @@ use super::chart::{Cell, Chart};
 use super::horizon::chart_of as horizon_chart;
 use super::measure::chart_of as measure_chart;
 use crate::document::Document;
-use crate::schema::TrainReport;
+use crate::schema::{PlanInfo, TrainReport};
 
 /// A chart with its words.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,16 +27,27 @@ impl Named {
     }
 }
 
-/// The chart of a result; `None` where it has none or no heads.
-pub(crate) fn of(document: &Document) -> Option<Named> {
-    let named = match document {
-        Document::Horizon(report) => horizon_chart(report),
-        Document::Audit(report) => audit_chart(report),
-        Document::Measure(report) => measure_chart(report),
-        Document::Train(report) => return last_look(report),
-        _ => return None,
+/// The charts of a result, one for each plan where they differ by plan; empty where it has none or no heads.
+pub(crate) fn of(document: &Document) -> Vec<Named> {
+    let names = |plans: &[PlanInfo]| plans.iter().map(|plan| plan.plan.clone()).collect();
+    let mut named: Vec<Named> = match document {
+        Document::Horizon(report) => vec![horizon_chart(report)],
+        Document::Audit(report) => {
+            let plans: Vec<String> = names(&report.plans);
+            plans.iter().map(|plan| audit_chart(report, plan)).collect()
+        }
+        Document::Measure(report) => {
+            let plans: Vec<String> = names(&report.plans);
+            plans
+                .iter()
+                .map(|plan| measure_chart(report, plan))
+                .collect()
+        }
+        Document::Train(report) => last_look(report).into_iter().collect(),
+        _ => Vec::new(),
     };
-    (!named.chart.heads.is_empty()).then_some(named)
+    named.retain(|named| !named.chart.heads.is_empty());
+    named
 }
 
 /// Heads of a training run at the last look at them.

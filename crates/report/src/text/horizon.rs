@@ -3,9 +3,9 @@
 use super::chart::{Cell, Chart, Row};
 use super::charts::Named;
 use super::table::{Align, Table};
-use super::{Page, RenderText, TextOptions, cell, document, plural};
+use super::{Page, RenderText, TextOptions, cell, document, outcome, plural};
 use crate::number::{grouped, percent, short};
-use crate::schema::{HorizonHead, HorizonPlan, HorizonReport};
+use crate::schema::{HorizonPlan, HorizonReport};
 
 impl RenderText for HorizonReport {
     fn render_text(&self, options: &TextOptions) -> String {
@@ -92,7 +92,7 @@ fn summary(page: &mut Page<'_>, report: &HorizonReport) {
 
 /// A row a plan: the result is the same in every layer.
 pub(super) fn chart_of(report: &HorizonReport) -> Named {
-    let length = report.envelope.length.unwrap_or(0);
+    let findings = &report.outcome.findings;
     let row = |plan: &HorizonPlan| Row {
         label: plan.info.plan.clone(),
         cells: plan
@@ -101,7 +101,8 @@ pub(super) fn chart_of(report: &HorizonReport) -> Named {
             .map(|head| {
                 Some(Cell {
                     visible: head.blind_share_last_row.map(|share| 1.0 - share),
-                    mark: mark(head, length),
+                    // the result is the same in every layer
+                    mark: outcome::mark(findings, &plan.info.plan, 0, head.head),
                 })
             })
             .collect(),
@@ -116,18 +117,6 @@ pub(super) fn chart_of(report: &HorizonReport) -> Named {
         whole: "the whole length".to_owned(),
         chart,
     }
-}
-
-/// Failures of other kinds that the closed form knows.
-fn mark(head: &HorizonHead, length: u64) -> Option<char> {
-    #[allow(clippy::cast_precision_loss)] // a length
-    let overflows = head
-        .overflow_distance
-        .is_some_and(|distance| distance.tokens() < length as f64);
-    let collapsed = head.distinct_bias_last_20.min(head.distinct_bias_first_20) < length.min(20);
-    overflows
-        .then_some('o')
-        .or_else(|| collapsed.then_some('c'))
 }
 
 /// `Plan ftz (f32): zero when exp is 87.34 nats below the row's maximum`.

@@ -23,7 +23,7 @@ impl RenderText for MeasureReport {
         let body = |page: &mut Page<'_>| {
             summary(page, self);
             if !self.heads.is_empty() {
-                chart_of(self).draw(page);
+                chart_of(self, self.envelope.plan.as_deref().unwrap_or("")).draw(page);
                 by_distance(page, self);
                 worst(page, self);
             }
@@ -87,9 +87,8 @@ fn summary(page: &mut Page<'_>, report: &MeasureReport) {
     }
 }
 
-/// The chart of the pairs seen under the first plan.
-pub(super) fn chart_of(report: &MeasureReport) -> Named {
-    let plan = report.envelope.plan.as_deref().unwrap_or("");
+/// The chart of the pairs seen under a plan.
+pub(super) fn chart_of(report: &MeasureReport, plan: &str) -> Named {
     let chart = by_layer(
         &report.heads,
         |head| (head.layer, head.head),

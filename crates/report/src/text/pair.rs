@@ -22,6 +22,7 @@ impl RenderText for Document {
             Self::Measure(report) => report.render_text(options),
             Self::Eval(report) => report.render_text(options),
             Self::Probe(report) => report.render_text(options),
+            Self::Prompts(report) => report.render_text(options),
             Self::Train(report) => report.render_text(options),
             Self::Study(report) => report.render_text(options),
             Self::Pair(report) => report.render_text(options),
@@ -53,7 +54,7 @@ impl RenderText for PairReport {
         for fact in &summary.facts {
             page.item(&escape(fact));
         }
-        if crate::records::tables(&self.a).is_some() {
+        if self.a.runs_no_checks() {
             paired(&mut page, self);
         } else {
             changes(&mut page, self);

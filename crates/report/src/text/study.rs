@@ -2,13 +2,13 @@
 
 use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, cell, escape, outcome, plural};
-use crate::number::short;
 use crate::schema::{StudyReport, StudyRow, StudyTable};
+use crate::study::columns::{
+    Column, HORIZONS, HORIZONS_MEAN, ROWS, Value, by_quantity, footnote, for_people, number, seen,
+};
 
 /// Tables that are shown as a grid of means: too many lines otherwise.
 const GRIDS: [&str; 1] = ["recall-by-distance"];
-/// Tables that only programs read.
-const LEFT_OUT: [&str; 1] = ["blind-heads"];
 
 impl RenderText for StudyReport {
     fn render_text(&self, options: &TextOptions) -> String {
@@ -16,10 +16,7 @@ impl RenderText for StudyReport {
         let title = self.title.as_deref().unwrap_or("without a title");
         page.paragraph(&format!("snellen study: {}", escape(title)));
         trials(&mut page, self);
-        for table in &self.tables {
-            if LEFT_OUT.contains(&table.name.as_str()) {
-                continue;
-            }
+        for table in self.tables.iter().filter(|table| for_people(table)) {
             page.heading(&table.title);
             if GRIDS.contains(&table.name.as_str()) {
                 grid(&mut page, table);
@@ -71,116 +68,66 @@ fn trials(page: &mut Page<'_>, report: &StudyReport) {
     }
 }
 
-/// Half the width of an interval about its mean, or a dash for one seed.
-fn reach(low: Option<f64>, high: Option<f64>) -> String {
-    cell(low.zip(high).map(|(low, high)| number((high - low) / 2.0)))
-}
-
-/// Three decimals for what is about one; else about four digits.
-fn number(value: f64) -> String {
-    if value.abs() < 100.0 && (value == 0.0 || value.abs() >= 0.0005) {
-        format!("{value:.3}")
-    } else {
-        short(value)
-    }
-}
-
-fn p_value(p: f64) -> String {
-    if p < 0.0001 {
-        "<0.0001".to_owned()
-    } else {
-        format!("{p:.4}")
-    }
-}
-
 fn rows(page: &mut Page<'_>, table: &StudyTable) {
-    let changes = table.rows.iter().any(|row| row.change.is_some());
-    let compared = table.rows.iter().any(|row| row.difference.is_some());
-    let mut quantities: Vec<&str> = Vec::new();
-    for row in &table.rows {
-        if !quantities.contains(&row.quantity.as_str()) {
-            quantities.push(&row.quantity);
-        }
-    }
-    for quantity in quantities {
+    let all: Vec<&StudyRow> = table.rows.iter().collect();
+    let columns = seen(&ROWS, &all);
+    for (quantity, rows) in by_quantity(table) {
         page.line(&format!("  {}", escape(quantity)));
-        let mut shown = Table::new([("variant", Align::Left)]);
-        if changes {
-            shown.column("change", Align::Left);
-        }
-        for name in ["n", "mean", "+-95 %"] {
-            shown.column(name, Align::Right);
-        }
-        if compared {
-            for name in ["difference", "+-95 % ", "p", "corrected"] {
-                shown.column(name, Align::Right);
-            }
-        }
-        for row in table.rows.iter().filter(|row| row.quantity == quantity) {
-            shown.row(cells(row, changes));
-        }
-        page.table(&shown);
+        page.table(&laid_out(&columns, &rows));
     }
-    if compared {
-        page.indented(&format!(
-            "p corrected for {}",
-            plural(table.comparisons, "comparison")
-        ));
+    if table.comparisons > 0 {
+        let comparisons = plural(table.comparisons, "comparison");
+        page.indented(&format!("p corrected for {comparisons}"));
+    }
+    if let Some(words) = footnote(&all) {
+        page.indented(words);
     }
 }
 
-fn cells(row: &StudyRow, changes: bool) -> Vec<String> {
-    let mut cells = vec![escape(&row.variant).into_owned()];
-    if changes {
-        cells.push(cell(row.change.as_deref().map(escape)));
+/// Intervals stand as half their width: a column of means is easier to go down with the eye than one of ends.
+fn laid_out<R>(columns: &[&Column<R>], rows: &[&R]) -> Table {
+    let mut table = Table::new([]);
+    for column in columns {
+        let align = if column.numbers() {
+            Align::Right
+        } else {
+            Align::Left
+        };
+        let name = if column.csv.len() == 2 {
+            "+-95 %"
+        } else {
+            column.title
+        };
+        table.column(name, align);
     }
-    cells.push(row.n.to_string());
-    cells.push(number(row.mean));
-    cells.push(reach(row.low, row.high));
-    if let Some(difference) = &row.difference {
-        cells.push(format!(
-            "{}{}",
-            sign(difference.mean),
-            number(difference.mean)
-        ));
-        cells.push(reach(difference.low, difference.high));
-        cells.push(cell(difference.p.map(p_value)));
-        cells.push(cell(difference.p_corrected.map(p_value)));
+    let cell = |column: &&Column<R>, row: &R| match (column.of)(row) {
+        Value::Interval(low, high) => number((high - low) / 2.0),
+        other => escape(&other.text()).into_owned(),
+    };
+    for row in rows {
+        table.row(columns.iter().map(|column| cell(column, row)).collect());
     }
-    cells
-}
-
-fn sign(value: f64) -> &'static str {
-    if value > 0.0 { "+" } else { "" }
+    table
 }
 
 /// Means, one line a quantity and one column a variant.
 fn grid(page: &mut Page<'_>, table: &StudyTable) {
-    let (mut variants, mut quantities): (Vec<&str>, Vec<&str>) = Default::default();
+    let mut variants: Vec<&str> = Vec::new();
     for row in &table.rows {
         if !variants.contains(&row.variant.as_str()) {
             variants.push(&row.variant);
         }
-        if !quantities.contains(&row.quantity.as_str()) {
-            quantities.push(&row.quantity);
-        }
     }
     let mut shown = Table::new([("mean", Align::Left)]);
     for variant in &variants {
-        shown.column(variant, Align::Right);
+        shown.column(&escape(variant), Align::Right);
     }
-    for quantity in quantities {
+    for (quantity, rows) in by_quantity(table) {
         let of = |variant: &&str| {
-            let is = |row: &&StudyRow| row.quantity == quantity && row.variant == **variant;
-            cell(
-                table
-                    .rows
-                    .iter()
-                    .find(is)
-                    .map(|row| format!("{:.2}", row.mean)),
-            )
+            let own = rows.iter().find(|row| row.variant == **variant);
+            cell(own.map(|row| format!("{:.2}", row.mean)))
         };
-        let mut cells = vec![quantity.to_owned()];
+        let mut cells = vec![escape(quantity).into_owned()];
         cells.extend(variants.iter().map(of));
         shown.row(cells);
     }
@@ -191,32 +138,8 @@ fn horizons(page: &mut Page<'_>, report: &StudyReport) {
     if report.horizons.is_empty() {
         return;
     }
-    page.heading("Horizon predicted from slope and content margin, and measured (tokens)");
-    let mut table = Table::new([
-        ("trial", Align::Left),
-        ("task", Align::Left),
-        ("predicted", Align::Right),
-        ("measured", Align::Right),
-        ("heads that read", Align::Left),
-    ]);
-    for line in &report.horizons {
-        let found = &line.horizon;
-        let predicted = match (found.predicted_unbounded, found.predicted) {
-            (true, _) => "never ends".to_owned(),
-            (false, predicted) => cell(predicted),
-        };
-        let open = if found.measured_unbounded { ">= " } else { "" };
-        table.row(vec![
-            escape(&line.trial).into_owned(),
-            found.task.clone(),
-            predicted,
-            cell(found.measured.map(|measured| format!("{open}{measured}"))),
-            found.readers.join(" "),
-        ]);
-    }
-    page.table(&table);
-    page.indented(
-        "predicted: where the bias outweighs the mean margin of the answer over the last 20 keys, largest of the heads that read near \
-         answers; measured: where recall falls below one half",
-    );
+    page.heading("Horizons predicted and measured, tokens");
+    let lines: Vec<_> = report.horizons.iter().collect();
+    page.table(&laid_out(&seen(&HORIZONS, &lines), &lines));
+    page.indented(HORIZONS_MEAN);
 }

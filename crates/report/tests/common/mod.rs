@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod results;
+pub(crate) mod study;
 
 use serde_json::Value;
 use snellen_report::Document;

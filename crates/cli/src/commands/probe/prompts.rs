@@ -46,7 +46,8 @@ pub(super) fn only(
         cells,
         outcome: Outcome::default(),
     };
-    crate::output::emit_plain(&report, global)
+    global.refuse_document_flags("probe --build-only", &["--format", "--out"])?;
+    crate::output::emit(report, global)
 }
 
 /// Writes every prompt of the grid, a line each.

@@ -72,6 +72,8 @@ function eyeChart({ rows, columns, grid, rowKind, label, say, open, width }) {
   });
   svg.append(ruler);
   const cells = [];
+  // copied, with what is its own set on each: there may be thousands
+  const blank = draw("rect", { class: "cell", role: "gridcell", tabindex: -1, width: w, height: h });
   const everyRow = Math.max(1, Math.ceil(13 / pitchY));
   rows.forEach((row, r) => {
     const group = draw("g", { role: "row" });
@@ -84,11 +86,10 @@ function eyeChart({ rows, columns, grid, rowKind, label, say, open, width }) {
         group.append(draw("circle", { cx: x(c) + w / 2, cy: y(r) + h / 2, r: 1.2, class: "axis", "aria-hidden": "true" }));
         return null;
       }
-      const element = draw("rect", {
-        class: "cell", role: "gridcell", tabindex: -1, x: x(c), y: y(r), width: w, height: h,
-        "aria-label": `${entry.name}: ${entry.cell.text}${entry.mark ? `; ${entry.mark.meaning}` : ""}`,
+      const element = fill(blank.cloneNode(), {
+        x: x(c), y: y(r), "aria-label": `${entry.name}: ${entry.cell.text}${entry.mark ? `; ${entry.mark.meaning}` : ""}`,
         "data-row": r, "data-column": c, "data-id": entry.id,
-      });
+      }, []);
       group.append(element);
       return element;
     }));

@@ -4,11 +4,17 @@
 async function readResult() {
   const element = document.getElementById("result");
   if (element.dataset.encoding !== "gzip") return JSON.parse(element.textContent);
-  const text = atob(element.textContent);
+  const stream = new Blob([bytesOf(element.textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+/** Base64 unpacked, by the browser itself where it can. */
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
+  const text = atob(base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return bytes;
 }
 
 /**
@@ -46,6 +52,8 @@ function readHeads(doc) {
   view.layers = view.heads.some((h) => h.layer === null) ? [] : distinct(view.heads.map((h) => h.layer));
   view.columns = distinct(view.heads.map((h) => h.head));
   view.byId = new Map(view.heads.map((head) => [head.id, head]));
+  // by row and column: looked up once for every cell of every chart
+  view.places = view.layers.map((layer) => view.columns.map((column) => view.byId.get(`L${layer}H${column}`)));
   view.marks = collectMarks(view.findings);
   return view;
 }
@@ -84,6 +92,7 @@ const SEVERITY = { note: 0, warning: 1, error: 2 };
 
 /** Letter and meaning of the worst failure that is not blindness; `null` where there is none. */
 function markOf(view, head, plan) {
+  if (!view.marks.size) return null;
   let worst = null;
   for (const key of [`${head.layer}/${head.head}`, `*/${head.head}`]) {
     for (const finding of view.marks.get(key) || []) {

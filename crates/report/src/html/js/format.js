@@ -65,8 +65,9 @@ function draw(tag, attributes, ...children) {
 }
 
 function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (value !== null && value !== undefined) element.setAttribute(name, value);
+  for (const name in attributes) {
+    const given = attributes[name];
+    if (given !== null && given !== undefined) element.setAttribute(name, given);
   }
   for (const child of children.flat()) {
     if (child === null || child === undefined) continue;

@@ -50,7 +50,8 @@ function resultCharts(view, box, tableBox, state, width) {
         if (!head || !head.plans.has(plan)) return null;
         const mark = markOf(view, head, plan);
         if (mark) marks.set(mark.letter, mark.meaning);
-        return { cell: metric.of(head, plan), mark, id: head.id, plan, name: byPlan ? `${visible(plan)}, ${headName(head)}` : headName(head),
+        return { cell: metric.of(head, plan), mark, id: head.id, plan,
+          get name() { return byPlan ? `${visible(plan)}, ${headName(head)}` : headName(head); },
           get more() { return moreOf(view, head, plan, metrics, metric); } };
       };
       const [rows, grid] = gridOf(view, byPlan, choosePlan.value(), entry);
@@ -58,11 +59,13 @@ function resultCharts(view, box, tableBox, state, width) {
       const chart = eyeChart({ rows, columns: view.columns, grid, rowKind: byPlan ? "plan" : "layer", label: `${metric.label}${where}`,
         say: sayer(readout), width, open: (at) => { if (byPlan) choosePlan.set(at.plan); openHead(at); } });
       stage.replaceChildren(make("div", { class: "scroll" }, chart), legend(metric, marks));
-      if (!byPlan) smallMultiples(view, metric, multiples, choosePlan, render, entry);
+      if (!byPlan) return afterPaint(view, () => smallMultiples(view, metric, multiples, choosePlan, render), () => table(metric));
     }
-    tableBox.replaceChildren(make("h2", {}, `Heads${view.letter ? ` of ${view.letter}` : ""}, worst first`, view.plans.length ? [" ", make("span", { class: "count" }, "under ", bdi(choosePlan.value()))] : ""),
-      headTable(view, choosePlan.value(), metric));
+    return afterPaint(view, () => table(metric));
   };
+  const table = (metric) => tableBox.replaceChildren(
+    make("h2", {}, `Heads${view.letter ? ` of ${view.letter}` : ""}, worst first`, view.plans.length ? [" ", make("span", { class: "count" }, "under ", bdi(choosePlan.value()))] : ""),
+    headTable(view, choosePlan.value(), metric));
   chooseMetric?.on(render);
   choosePlan.on(render);
   const chosen = [chooseMetric?.element, view.plans.length > 1 ? choosePlan.element : null];
@@ -70,7 +73,20 @@ function resultCharts(view, box, tableBox, state, width) {
     box.append(make("h2", {}, "Eye chart", view.letter ? ` of ${view.letter}` : "", " ", make("span", { class: "count" }, `${view.heads.length} heads`)),
       make("div", { class: "controls" }, chosen), readout, stage, multiples);
   }
-  render();
+  return render();
+}
+
+/** Heads from which on what stands below the chart waits until the chart is on the screen. */
+const HEADS_AT_ONCE = 2500;
+
+/** Does the work at once, or for a large result step by step with the screen drawn in between; returns when it is done. */
+function afterPaint(view, ...steps) {
+  if (view.heads.length <= HEADS_AT_ONCE) {
+    steps.forEach((step) => step());
+    return null;
+  }
+  const turn = () => new Promise((done) => { setTimeout(done, 0); });
+  return steps.reduce((before, step) => before.then(turn).then(step), Promise.resolve());
 }
 
 /** Rows and cells: a row a layer, or a row a plan where the result is the same in every layer. */
@@ -79,12 +95,12 @@ function gridOf(view, byPlan, plan, entry) {
     const at = new Map(view.heads.map((head) => [head.head, head]));
     return [view.plans.map((label) => ({ label })), view.plans.map((p) => view.columns.map((c) => entry(at.get(c), p)))];
   }
-  const at = (layer, column) => view.byId.get(`L${layer}H${column}`);
-  return [view.layers.map((layer) => ({ label: String(layer) })), view.layers.map((layer) => view.columns.map((c) => entry(at(layer, c), plan)))];
+  return [view.layers.map((layer) => ({ label: String(layer) })), view.places.map((row) => row.map((head) => entry(head, plan)))];
 }
 
 /** One small chart a plan, as buttons that choose it. */
-function smallMultiples(view, metric, box, choosePlan, render, entry) {
+function smallMultiples(view, metric, box, choosePlan, render) {
+  const entry = (head, plan) => (head?.plans.has(plan) ? { cell: metric.of(head, plan) } : null);
   if (view.plans.length < 2 || !metric.planned) {
     box.replaceChildren();
     return;
@@ -99,8 +115,7 @@ function smallMultiples(view, metric, box, choosePlan, render, entry) {
     const button = make("button", { type: "button", class: "multiple", "aria-pressed": plan === choosePlan.value() }, make("b", {}, bdi(plan)), make("small", {}, text), svg);
     button.addEventListener("click", () => {
       choosePlan.set(plan);
-      render();
-      box.querySelector('[aria-pressed="true"]').focus();
+      Promise.resolve(render()).then(() => box.querySelector('[aria-pressed="true"]').focus());
     });
     return button;
   }));
@@ -154,13 +169,15 @@ async function start() {
     const readout = make("p", { class: "readout" }, HINT);
     charts.append(pairCharts(doc, width, readout, openHead));
   }
+  const drawn = [];
   const states = views.map((view) => {
     const [state, box, tableBox] = [{}, make("div", {}), make("div", {})];
     charts.append(box);
     table.append(tableBox);
-    resultCharts(view, box, tableBox, state, width);
+    drawn.push(resultCharts(view, box, tableBox, state, width));
     return state;
   });
+  await Promise.all(drawn);
   const show = router(views, states);
   window.addEventListener("hashchange", show);
   window.addEventListener("keydown", (event) => {

@@ -2,38 +2,54 @@
 // `{ state, level, good, text, cell }`: `level` in [0, 1] is the height of the bar, `good` in [0, 1] its colour (1 sees all);
 // `state` is `value`, `all` (no limit), `none` (nothing) or `missing` (not measured, or not provable: hatched, never a colour).
 
-const missing = (text) => ({ state: "missing", level: 0, good: 0, text, cell: "?" });
-const all = (text, cell = "all") => ({ state: "all", level: 1, good: 1, text, cell });
-const none = (text) => ({ state: "none", level: 0, good: 0, text, cell: "0" });
+/** A cell. Its words may be functions: most cells of a large chart are painted and never read. */
+class Cell {
+  #text;
+  #cell;
+  constructor(state, level, good, text, cell) {
+    Object.assign(this, { state, level, good });
+    this.#text = text;
+    this.#cell = cell;
+  }
+  get text() { return typeof this.#text === "function" ? this.#text() : this.#text; }
+  get cell() { return typeof this.#cell === "function" ? this.#cell() : this.#cell; }
+}
+
+/** A value of which `good` in [0, 1] sees all; full colour is kept for `all`. */
+const known = (level, good, text, cell) => new Cell("value", level, Math.min(good, 0.999999), text, cell);
+const missing = (text) => new Cell("missing", 0, 0, text, "?");
+const all = (text, cell = "all") => new Cell("all", 1, 1, text, cell);
+const none = (text) => new Cell("none", 0, 0, text, "0");
 
 /** A share of blind pairs; the bar is what is seen. */
 function blindShare(share, whole, of) {
   if (share === null || share === undefined) return missing("not measured");
   if (share === 0) return all(`sees ${whole}`, "100%");
-  return { state: "value", level: 1 - share, good: Math.min(1 - share, 0.999999), text: `${percent(share)} of ${of} blind`, cell: percent(1 - share) };
+  return known(1 - share, 1 - share, () => `${percent(share)} of ${of} blind`, () => percent(1 - share));
 }
 
 /** A distance on the logarithmic axis. */
-function tokens(value, length, absent, word) {
-  if (value === null || value === undefined) return absent;
-  const share = logShare(value, length - 1);
-  const text = `${word} ${distance(value)}`;
-  if (value >= length - 1) return all(`${text} (all of the length)`, distance(value));
-  return { state: value === 0 ? "none" : "value", level: share, good: Math.min(share, 0.999999), text, cell: distance(value) };
+function tokens(at, length, absent, word) {
+  if (at === null || at === undefined) return absent;
+  const share = logShare(at, length - 1);
+  const text = () => `${word} ${distance(at)}`;
+  if (at >= length - 1) return all(() => `${text()} (all of the length)`, () => distance(at));
+  if (at === 0) return none(text);
+  return known(share, share, text, () => distance(at));
 }
 
 /** A share of which more is worse; the bar is the share, the colour its absence. */
 function badShare(share, word) {
   if (share === null || share === undefined) return missing("not measured");
   const clipped = Math.max(0, Math.min(1, share));
-  return { state: "value", level: clipped, good: Math.min(1 - clipped, 1), text: `${percent(clipped)} ${word}`, cell: percent(clipped) };
+  return known(clipped, 1 - clipped, () => `${percent(clipped)} ${word}`, () => percent(clipped));
 }
 
 /** A quantity against the largest of all heads. */
-function amount(value, largest, text, absent) {
-  if (value === null || value === undefined) return missing(absent);
-  const share = largest > 0 ? value / largest : 0;
-  return { state: "value", level: share, good: Math.min(1 - share, 0.999999), text: text(value), cell: short(value) };
+function amount(size, largest, text, absent) {
+  if (size === null || size === undefined) return missing(absent);
+  const share = largest > 0 ? size / largest : 0;
+  return known(share, 1 - share, () => text(size), () => short(size));
 }
 
 const SHARE_TICKS = ["0%", "25%", "50%", "75%", "100%"];
@@ -103,5 +119,5 @@ function metricsOf(view) {
 function distinct(count) {
   if (count === null || count === undefined) return missing("not measured");
   if (count >= 20) return all("20 of 20 biases are distinct", "20");
-  return { state: "value", level: count / 20, good: count / 20, text: `${count} of 20 biases are distinct`, cell: String(count) };
+  return known(count / 20, count / 20, () => `${count} of 20 biases are distinct`, () => String(count));
 }

@@ -26,12 +26,12 @@ function differenceText(name, difference) {
 
 /** The cell of a change: a triangle up, a triangle down, a dot or a question mark. */
 function changeCell(name, difference, largest) {
-  const text = differenceText(name, difference);
+  const text = () => differenceText(name, difference);
   const way = direction(name, difference);
-  if (way === null) return { ...missing(text), cell: "?" };
-  if (way === 0) return { state: "none", level: 0, good: 0.5, text, cell: "●" };
+  if (way === null) return missing(text);
+  if (way === 0) return new Cell("none", 0, 0.5, text, "●");
   const size = largest > 0 ? Math.abs(difference.change) / largest : 1;
-  return { state: "value", level: Math.max(0.06, size), good: way > 0 ? 0.999 : 0, text, cell: way > 0 ? "▲" : "▼", way };
+  return known(Math.max(0.06, size), way > 0 ? 0.999 : 0, text, way > 0 ? "▲" : "▼");
 }
 
 /** Chart and table of the changes of one quantity. */
