@@ -4,6 +4,7 @@ use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, cell, escape, outcome, plural};
 use crate::number::short;
 use crate::schema::{StudyReport, StudyRow, StudyTable};
+use crate::study::TRIAL_LEFT_OUT;
 
 /// Tables that are shown as a grid of means: too many lines otherwise.
 const GRIDS: [&str; 1] = ["recall-by-distance"];
@@ -36,11 +37,15 @@ impl RenderText for StudyReport {
 fn trials(page: &mut Page<'_>, report: &StudyReport) {
     let count = |status: &str| report.trials.iter().filter(|t| t.status == status).count();
     page.paragraph(&format!(
-        "{} of {} done, {} failed, {} not run. {}",
+        "{} of {} done, {} failed, {} not run{}. {}",
         count("done"),
         plural(report.trials.len() as u64, "trial"),
         count("diverged") + count("crashed"),
         count("not run"),
+        match count(TRIAL_LEFT_OUT) {
+            0 => String::new(),
+            n => format!(", {n} left out"),
+        },
         match &report.baseline {
             Some(name) => format!("Differences are to {}.", escape(name)),
             None => "No baseline is named, so variants are not compared.".to_owned(),

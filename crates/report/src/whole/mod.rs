@@ -1,7 +1,12 @@
 //! Whether a document that was read back is whole: a list that lost its entries must not read as a clean result.
 
+mod probe;
+mod study;
+mod trial;
+
 use crate::document::Document;
-use crate::schema::{EvalReport, ProbeReport, TrainReport};
+use crate::schema::{EvalReport, TrainReport};
+use std::fmt::Display;
 
 /// Checks that the lists of a document are as long as its sums say.
 ///
@@ -15,12 +20,11 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             .plans
             .iter()
             .try_for_each(|plan| same("plans.heads", plan.heads.len(), plan.summary.heads)),
-        Document::Probe(report) => probe(report),
+        Document::Probe(report) => probe::report(report),
         Document::Eval(report) => eval(report),
         Document::Train(report) => train(report),
-        Document::Inspect(_) | Document::Study(_) | Document::Pair(_) | Document::Explain(_) => {
-            Ok(())
-        }
+        Document::Study(report) => study::report(report),
+        Document::Inspect(_) | Document::Pair(_) | Document::Explain(_) => Ok(()),
     }
 }
 
@@ -47,12 +51,38 @@ fn same(list: &str, found: usize, expected: u64) -> Result<(), String> {
     ))
 }
 
-fn probe(report: &ProbeReport) -> Result<(), String> {
-    same("cells", report.cells.len(), report.all.cells)?;
-    report
-        .cells
-        .iter()
-        .try_for_each(|cell| same("cells.results", cell.results.len(), cell.score.samples))
+/// A value that does not follow from the rest of the document.
+fn differs(what: impl Display, expected: impl Display, found: impl Display) -> String {
+    format!("{what}: expected {expected}, found {found}: the document was cut or changed")
+}
+
+/// Whether a number is what the rest of the document gives. Sums in another order may differ in their last bits.
+fn close(what: &str, expected: Option<f64>, found: Option<f64>) -> Result<(), String> {
+    /// Relative; sums of thousands of numbers keep twelve digits.
+    const OFF: f64 = 1e-9;
+    let shown = |value: Option<f64>| value.map_or("null".to_owned(), |value| value.to_string());
+    match (expected, found) {
+        (None, None) => Ok(()),
+        (Some(a), Some(b)) if (a - b).abs() <= OFF * a.abs().max(b.abs()).max(1e-300) => Ok(()),
+        _ => Err(differs(what, shown(expected), shown(found))),
+    }
+}
+
+/// Whether every entry of a list is there once; the first that is there twice is named.
+fn once<K: Ord + std::fmt::Debug>(
+    list: &str,
+    keys: impl IntoIterator<Item = K>,
+) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for key in keys {
+        if seen.contains(&key) {
+            return Err(format!(
+                "{list}: {key:?} is there twice: the document was changed"
+            ));
+        }
+        seen.insert(key);
+    }
+    Ok(())
 }
 
 fn eval(report: &EvalReport) -> Result<(), String> {
