@@ -22,7 +22,7 @@ pub(crate) struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 no finding at or above --fail-on; 1 findings; 2 the job could not be done; \
-                          3 not applicable (not an ALiBi model). Documents go to stdout, everything else to stderr.";
+                          3 not applicable (not an ALiBi model); 130 interrupted. Documents go to stdout, everything else to stderr.";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]

@@ -13,6 +13,8 @@ pub(crate) enum Exit {
     Error,
     /// Not an ALiBi model.
     NotApplicable,
+    /// Stopped by Ctrl-C or a request to end, where it can go on.
+    Interrupted,
 }
 
 impl Exit {
@@ -23,6 +25,8 @@ impl Exit {
             Self::Findings => 1,
             Self::Error => 2,
             Self::NotApplicable => 3,
+            // 128 + SIGINT, as shells say it
+            Self::Interrupted => 130,
         }
     }
 }

@@ -10,9 +10,11 @@
 //! | 1 | findings at or above `--fail-on` |
 //! | 2 | the job could not be done |
 //! | 3 | not applicable: not an ALiBi model |
+//! | 130 | interrupted, and it can go on |
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod args;
+mod command_line;
 mod commands;
 mod config;
 mod embedded;
@@ -21,6 +23,7 @@ mod failure;
 mod output;
 mod overwrite;
 mod parse;
+mod places;
 mod progress;
 mod suggest;
 

@@ -323,6 +323,9 @@ fn what_is_reported_is_what_was_run() {
     });
     let run = ["study", "run", &other, "--to", &to, "--only", "linear-s1"];
     refused(&run, &["linear-s1", "--evaluate-again"]);
+    let cost = |key: &str| set.record("bad", "linear-s1")["cost"][key].clone();
+    let costs = ["training_cpu_seconds", "training_seconds"].map(cost);
+    assert!(costs.iter().all(Value::is_number), "{costs:?}");
     let before =
         std::fs::read(set.path("bad/trials/linear-s1/run/final/model.safetensors")).unwrap();
     ok(&[&run[..], &["--evaluate-again"]].concat());
@@ -333,12 +336,117 @@ fn what_is_reported_is_what_was_run() {
         set.record("bad", "linear-s1")["result"]["evaluation"]["questions"],
         21
     );
+    assert_eq!(
+        costs,
+        ["training_cpu_seconds", "training_seconds"].map(cost)
+    );
+    // The file says 21 questions now: what was asked 20 is in no average and in no pair.
+    let report = set.report("bad");
+    let trials = report["trials"].as_array().unwrap();
+    let line = trials.iter().find(|t| t["trial"] == "linear-s2").unwrap();
+    assert_eq!(
+        (&line["status"], &line["reason"]),
+        (
+            &"left out".into(),
+            &"evaluate.questions was 20 and is 21".into()
+        )
+    );
+    for table in report["tables"].as_array().unwrap() {
+        for row in table["rows"].as_array().unwrap() {
+            assert_eq!(row["trials"], serde_json::json!(["linear-s1"]), "{row}");
+        }
+    }
+    let text = ok(&["study", "report", &to]);
+    assert!(
+        text.contains("1 of 8 trials done") || text.contains("left out"),
+        "{text}"
+    );
+    // Neither is a trial of another configuration.
+    let kept = set.path("kept/study.toml");
+    let study = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(
+        &kept,
+        study
+            .replace(
+                "position.remedy = \"log\"",
+                "position.remedy = \"clamp=-9\"",
+            )
+            .replacen(
+                "attention.zero-beyond = 17.3",
+                "attention.zero-beyond = 9.0",
+                1,
+            ),
+    )
+    .unwrap();
+    let report = set.report("kept");
+    let line = report["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["trial"] == "linear-zeroed-s1");
+    assert_eq!(
+        line.unwrap()["reason"],
+        "attention.zero-beyond was 17.3 and is 9.0"
+    );
     // What diverged stays as it is.
     let said = ended(
         &["study", "run", &file, "--to", &to, "--only", "wild-s1"],
         1,
     );
     assert!(said.contains("wild-s1: failed before: step "), "{said}");
+}
+
+/// A record whose lists or numbers were changed is not averaged.
+#[test]
+fn records_that_were_changed_are_refused() {
+    let set = Set::new();
+    let file = set.at("nano.toml");
+    let to = set.at("one");
+    let run = ["study", "run", &file, "--to", &to, "--only", "linear-s1"];
+    ok(&run);
+    let path = set.path("one/trials/linear-s1/trial.json");
+    let whole: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 9] = [
+        ("measured", |r| {
+            drop(r["measured"].as_array_mut().unwrap().remove(1))
+        }),
+        ("measured", |r| {
+            let first = r["measured"][0].clone();
+            r["measured"].as_array_mut().unwrap().push(first);
+        }),
+        ("pair from", |r| {
+            r["measured"][0]["recall"]
+                .as_array_mut()
+                .unwrap()
+                .last_mut()
+                .unwrap()["right"] = 99_999.into()
+        }),
+        ("blind", |r| drop(r["blind"].as_array_mut().unwrap().pop())),
+        ("blind", |r| {
+            r["blind"][0]["blind_pairs"] = 99_999_999.into()
+        }),
+        ("margins", |r| r["margins"] = serde_json::json!([])),
+        ("horizons", |r| r["horizons"][0]["measured"] = 12_345.into()),
+        ("run_hash", |r| {
+            r["configuration"]["schedule"]["lr"] = 1.into()
+        }),
+        ("evaluation_hash", |r| {
+            r["evaluation"]["questions"] = 21.into()
+        }),
+    ];
+    for (wanted, change) in changes {
+        let mut record = whole.clone();
+        change(&mut record["result"]);
+        std::fs::write(&path, record.to_string()).unwrap();
+        refused(
+            &["study", "report", &to],
+            &["linear-s1", "trial.json", wanted],
+        );
+        refused(&run, &["trial.json", wanted]);
+    }
+    std::fs::write(&path, whole.to_string()).unwrap();
+    ok(&["study", "report", &to]);
 }
 
 #[test]
@@ -401,6 +509,21 @@ fn bad_studies_are_refused_before_anything_runs() {
         &["--only logg", "log"],
     );
     assert!(!set.path("trials").exists(), "a dry run writes nothing");
+    let to = set.at("small");
+    for more in [&["--dry-run", "--no-calibration"][..], &["--to", &to]] {
+        let args = [&["study", "run", &nano, "--max-memory", "1KiB"][..], more].concat();
+        refused(&args, &["--max-memory", "linear-s1", "1 trial at a time"]);
+    }
+    assert!(!set.path("small").exists(), "nothing is begun");
+    ok(&[
+        "study",
+        "run",
+        &nano,
+        "--max-memory",
+        "1GiB",
+        "--dry-run",
+        "--no-calibration",
+    ]);
 }
 
 /// A trial whose process is killed is recorded with the reason, the others run, and the next command tries it again.
@@ -458,7 +581,18 @@ fn an_interrupt_is_passed_on_and_a_budget_ends_a_sitting() {
             .replace("seeds = [1, 2]", "seeds = [1]")
     });
     let to = set.at("long");
-    let run = ["study", "run", &file, "--to", &to, "--threads", "1"];
+    let run = [
+        "study",
+        "run",
+        &file,
+        "--to",
+        &to,
+        "--threads",
+        "1",
+        "--only",
+        "lin*,log",
+        "--keep-checkpoints",
+    ];
     let said = ok(&[&run[..], &["--max-minutes", "1e-9"]].concat());
     assert!(said.contains("0 done, 0 failed, 3 not done"), "{said}");
 
@@ -482,9 +616,12 @@ fn an_interrupt_is_passed_on_and_a_budget_ends_a_sitting() {
     );
     let output = parent.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(said.contains("linear-s1: stopped"), "{said}");
-    assert!(said.contains("go on with `snellen study run "), "{said}");
+    let again = format!(
+        "go on with `snellen study run {file} --to {to} --only 'lin*,log' --keep-checkpoints --threads 1`"
+    );
+    assert!(said.contains(&again), "{said}");
     assert!(!set.path("long/trials/linear-s1/trial.json").exists());
     assert!(processes_in(&to).is_empty(), "no child outlives its parent");
     let log = std::fs::read_to_string(set.path("long/trials/linear-s1/log.txt")).unwrap();
@@ -510,4 +647,20 @@ fn the_large_study_is_valid() {
         said.contains("linear-s1: 1") && said.contains(" 10000 steps, "),
         "{said}"
     );
+}
+
+/// The records in the repository are whole, and of the studies beside them.
+#[test]
+fn the_committed_records_are_whole_and_of_their_studies() {
+    for name in ["small", "underflow"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../studies/{name}"));
+        let text = ok(&["study", "report", folder.to_str().unwrap(), "--json"]);
+        let report: Value = serde_json::from_str(&text).unwrap();
+        let trials = report["trials"].as_array().unwrap();
+        let of = |status: &str| trials.iter().filter(|t| t["status"] == status).count();
+        assert_eq!(of("left out"), 0, "{name}");
+        let records = std::fs::read_dir(folder.join("trials")).unwrap().count();
+        assert_eq!(of("done"), records, "{name}");
+        assert!(records > 0, "{name}");
+    }
 }

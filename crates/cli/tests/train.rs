@@ -207,6 +207,59 @@ fn a_run_continued_is_a_run_never_interrupted() {
     assert!(results(&set, "killed") == whole, "killed six times");
 }
 
+/// Ctrl-C: a checkpoint, exit code 130, and the command that goes on.
+#[test]
+#[cfg(unix)]
+fn an_interrupt_keeps_a_checkpoint_and_says_how_to_go_on() {
+    let set = Set::new();
+    let file = set
+        .run_file("run.toml", "")
+        .replace("run.toml", "long.toml");
+    let text = String::from_utf8(set.read("run.toml")).unwrap();
+    std::fs::write(&file, text.replace("32:20", "32:20000")).unwrap();
+    let child = std::process::Command::new(cargo_bin("snellen"))
+        .args([
+            "train",
+            &file,
+            "--to",
+            &set.at("long"),
+            "--threads",
+            "1",
+            "--tensorboard",
+        ])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = set.at("long/checkpoints/step-00000008");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !Path::new(&begun).exists() && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let interrupt = ["-INT".to_owned(), child.id().to_string()];
+    let sent = std::process::Command::new("kill").args(interrupt).status();
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let again = format!(
+        "with a checkpoint; go on with `snellen train --resume {} --tensorboard --threads 1`",
+        set.at("long")
+    );
+    assert!(said.contains(&again), "{said}");
+    // what was asked for is no interruption
+    let next = std::fs::read_dir(set.at("long/checkpoints")).unwrap();
+    let last = next
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .max();
+    let step: u64 = last.unwrap()["step-".len()..].parse().unwrap();
+    let until = (step + 1).to_string();
+    let said = ok(&["train", "--resume", &set.at("long"), "--until", &until]);
+    assert!(
+        said.contains(&format!("stopped after step {until}")),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
     let set = Set::new();

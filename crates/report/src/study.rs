@@ -14,6 +14,7 @@ use crate::schema::{
 };
 use audit::eval::{Moments, holm, mean_interval, paired_p};
 use quantities::{Compared, Value};
+use std::collections::BTreeMap;
 
 /// What a study file says a study is.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +27,12 @@ pub struct StudyOutline {
     pub variants: Vec<String>,
     /// Name, variant and seed of every trial.
     pub trials: Vec<(String, String, u64)>,
+    /// Trials whose record is of another study than the file says now, and what differs: they are in no average.
+    pub left_out: BTreeMap<String, String>,
 }
+
+/// What the list of trials says of those.
+pub const TRIAL_LEFT_OUT: &str = "left out";
 
 impl StudyReport {
     /// Sums up what was run. Trials that the outline does not have are named in a note and are in no average.
@@ -54,6 +60,7 @@ impl StudyReport {
             .iter()
             .copied()
             .filter(|trial| trial.status == TrialStatus::Done && trial.result.is_some())
+            .filter(|trial| !outline.left_out.contains_key(&trial.trial))
             .collect();
         let mut outcome = Outcome::default();
         if !foreign.is_empty() {
@@ -63,12 +70,25 @@ impl StudyReport {
                 names.join(", ")
             ));
         }
+        if !outline.left_out.is_empty() {
+            outcome.notes.push(format!(
+                "{} otherwise than study.toml says and left out; the list of trials says what differs",
+                match outline.left_out.len() {
+                    1 => "1 trial was run or measured".to_owned(),
+                    n => format!("{n} trials were run or measured"),
+                }
+            ));
+        }
         notes(&done, &mut outcome);
         Self {
             envelope: Envelope::new("study", version),
             title: outline.title.clone(),
             baseline: outline.baseline.clone(),
-            trials: outline.trials.iter().map(|t| line(t, &own)).collect(),
+            trials: outline
+                .trials
+                .iter()
+                .map(|t| line(t, &own, &outline.left_out))
+                .collect(),
             tables: tables(outline, &done),
             horizons: horizons(&done),
             outcome,
@@ -86,7 +106,8 @@ fn notes(done: &[&StudyTrial], outcome: &mut Outcome) {
     };
     if differ(|trial| &trial.evaluation_hash) {
         outcome.notes.push(
-            "trials were measured with different [evaluate] settings: `snellen study run --evaluate-again` measures all alike"
+            "trials were measured with different [evaluate] settings: those are never paired, and a mean over both says little; \
+             `snellen study run --evaluate-again` measures all alike"
                 .to_owned(),
         );
     }
@@ -111,16 +132,26 @@ fn notes(done: &[&StudyTrial], outcome: &mut Outcome) {
     );
 }
 
-fn line((name, variant, seed): &(String, String, u64), own: &[&StudyTrial]) -> StudyTrialLine {
+fn line(
+    (name, variant, seed): &(String, String, u64),
+    own: &[&StudyTrial],
+    left_out: &BTreeMap<String, String>,
+) -> StudyTrialLine {
     let found = own.iter().find(|trial| trial.trial == *name);
+    let differs = left_out.get(name);
     StudyTrialLine {
         trial: name.clone(),
         variant: variant.clone(),
         seed: *seed,
-        status: found
-            .map_or("not run", |trial| trial.status.name())
-            .to_owned(),
-        reason: found.and_then(|trial| trial.reason.clone()),
+        status: match (differs, found) {
+            (Some(_), _) => TRIAL_LEFT_OUT,
+            (None, Some(trial)) => trial.status.name(),
+            (None, None) => "not run",
+        }
+        .to_owned(),
+        reason: differs
+            .cloned()
+            .or_else(|| found.and_then(|trial| trial.reason.clone())),
         run_hash: found.map(|trial| trial.run_hash.clone()),
     }
 }
@@ -243,7 +274,11 @@ fn difference(
     let pairs: Vec<(&Value<'_>, &Value<'_>)> = mine
         .iter()
         .filter_map(|value| {
-            let same = |other: &&&Value<'_>| other.trial.seed == value.trial.seed;
+            // numbers of different questions are no pair
+            let same = |other: &&&Value<'_>| {
+                other.trial.seed == value.trial.seed
+                    && other.trial.evaluation_hash == value.trial.evaluation_hash
+            };
             Some((*value, *other.iter().find(same)?))
         })
         .collect();

@@ -15,9 +15,12 @@ const HOSTILE: &str = "</script><script>alert(1)</script><img src=x onerror=aler
 fn poison(value: &mut Value, key: &str) {
     match value {
         Value::String(text)
-            if !["verb", "severity", "status", "plan"].contains(&key) && text != "snellen" =>
+            if !["verb", "severity", "status", "plan", "sight"].contains(&key)
+                && text != "snellen" =>
         {
-            *text = HOSTILE.to_owned();
+            // no two changes of a cell have one name, and a document where they do is refused
+            let own = if key == "change" { text.as_str() } else { "" };
+            *text = format!("{HOSTILE}{own}");
         }
         Value::Array(items) => items.iter_mut().for_each(|item| poison(item, key)),
         Value::Object(fields) => {

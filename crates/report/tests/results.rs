@@ -218,6 +218,10 @@ fn solved() -> ProbeReport {
         cell.what_if.clear();
     }
     probe.all = ProbeArea::of(&probe.cells, |_| true).unwrap();
+    let inside = probe.inside_trained_length.map_or(0, |part| part.cells);
+    let trained = probe.cells[inside as usize - 1].length;
+    probe.inside_trained_length = ProbeArea::of(&probe.cells, |cell| cell.length <= trained);
+    probe.beyond_trained_length = ProbeArea::of(&probe.cells, |cell| cell.length > trained);
     probe
 }
 
@@ -396,6 +400,46 @@ fn results_of_different_verbs_and_models_say_so() {
         csv::render(&compared.into()).unwrap(),
     ] {
         assert!(text.contains("other in B"), "{text}");
+    }
+}
+
+/// A cell whose lists and sums do not agree is refused, and so is a sum over cells that is not theirs.
+#[test]
+fn a_probe_whose_cells_were_changed_is_refused() {
+    let whole: Value = serde_json::from_str(&saved("probe")).unwrap();
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 7] = [
+        ("results", |doc| {
+            drop(doc["cells"][0]["results"].as_array_mut().unwrap().pop())
+        }),
+        ("hits", |doc| {
+            let hit = &mut doc["cells"][0]["results"][0]["hit"];
+            *hit = (!hit.as_bool().unwrap()).into();
+        }),
+        ("log_probability", |doc| {
+            doc["cells"][0]["results"][0]["log_probability"] = (-77.0).into();
+        }),
+        ("twice", |doc| doc["cells"][1] = doc["cells"][0].clone()),
+        ("hits of", |doc| doc["all"]["hits"] = 0.into()),
+        ("all.area_under_accuracy", |doc| {
+            doc["all"]["area_under_accuracy"] = 0.123.into()
+        }),
+        ("what_if", |doc| {
+            let cells = doc["cells"].as_array_mut().unwrap().iter_mut();
+            let mut changed = cells.filter(|cell| !cell["what_if"].as_array().unwrap().is_empty());
+            changed.next().unwrap()["what_if"][0]["hits"] = 1000.into();
+        }),
+    ];
+    for (wanted, change) in changes {
+        let mut doc = whole.clone();
+        change(&mut doc);
+        let error = Document::from_json(&doc.to_string())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(wanted) && error.contains("changed"),
+            "{wanted}: {error}"
+        );
     }
 }
 

@@ -471,6 +471,15 @@ impl RunConfig {
     pub fn canonical(&self) -> String {
         toml::to_string(self).unwrap_or_default()
     }
+
+    /// Hash of everything that decides a run, with those of its token files. Where files lie decides nothing; what is in them does.
+    pub fn identity(&self, train_hash: &str, held_hash: &str) -> String {
+        let text = format!(
+            "{}\n{train_hash}\n{held_hash}",
+            self.without_places().canonical()
+        );
+        blake3::hash(text.as_bytes()).to_hex().to_string()
+    }
 }
 
 #[cfg(test)]

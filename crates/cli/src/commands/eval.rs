@@ -5,6 +5,7 @@ use super::{describe, estimate};
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use crate::parse;
+use crate::places::separate;
 use ::audit::eval::{
     EvalError, Item, TextCodec, Windows, count_items, parse_items, score_documents_in_pieces,
     score_task,
@@ -76,6 +77,17 @@ const RULES: &str = "Texts: each window is run by itself; every token is predict
 
 /// Runs the verb.
 pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    separate(
+        &[
+            ("--items", args.items.as_deref()),
+            ("--out", global.out.as_deref()),
+        ],
+        &[
+            ("--task", args.task.as_deref()),
+            ("--text", args.text.as_deref()),
+            ("--tokens", args.tokens.as_deref()),
+        ],
+    )?;
     let checkpoint = Arc::new(describe::open(&args.path)?);
     let spec = checkpoint.runnable()?.clone();
     let mut envelope = Envelope::new("eval", super::VERSION);

@@ -1,6 +1,7 @@
 //! `snellen train`: a decoder from a run file, or a run continued.
 
 use crate::args::{Format, GlobalArgs};
+use crate::command_line::CommandLine;
 use crate::failure::{Exit, Failure};
 use clap::Args;
 use indicatif::ProgressBar;
@@ -159,9 +160,15 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
         }
         Ending::Stopped { step } => {
             global.talk().say(&format!(
-                "{name}: stopped after step {step} with a checkpoint; go on with `snellen train --resume {name}`"
+                "{name}: stopped after step {step} with a checkpoint; go on with `{}`",
+                again(&folder, args, global)
             ));
-            document(&folder, global)
+            let exit = document(&folder, global)?;
+            // `--until` was asked for; a signal was not
+            Ok(match stop.load(Ordering::Relaxed) {
+                true => Exit::Interrupted,
+                false => exit,
+            })
         }
         Ending::Diverged {
             step,
@@ -175,6 +182,15 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             }
         ))),
     }
+}
+
+/// The command that continues the run, with the options that hold for a continued run too.
+fn again(folder: &Path, args: &TrainArgs, global: &GlobalArgs) -> String {
+    let mut line = CommandLine::new("snellen train --resume");
+    line.word(&folder.display().to_string());
+    line.flag("--tensorboard", args.tensorboard);
+    line.option("--threads", global.threads);
+    line.text()
 }
 
 /// The curves of the run as a document, where one was asked for; `snellen report FOLDER` makes it at any time.

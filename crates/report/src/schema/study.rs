@@ -240,9 +240,9 @@ pub struct StudyTrialLine {
     pub variant: String,
     /// Seed.
     pub seed: u64,
-    /// `done`, `diverged`, `crashed` or `not run`.
+    /// `done`, `diverged`, `crashed`, `not run`, or `left out` where the record is of another study than the file says.
     pub status: String,
-    /// Why it failed.
+    /// Why it failed, or what differs.
     pub reason: Option<String>,
     /// Hash of its run.
     pub run_hash: Option<String>,

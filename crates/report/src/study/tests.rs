@@ -78,6 +78,7 @@ fn outline() -> StudyOutline {
         baseline: Some("a".to_owned()),
         variants: vec!["a".to_owned(), "b".to_owned()],
         trials,
+        left_out: BTreeMap::new(),
     }
 }
 
@@ -178,4 +179,80 @@ fn one_seed_has_no_interval_and_what_was_not_run_is_said() {
         .filter(|t| t.status == "not run")
         .count();
     assert_eq!(count, 4);
+}
+
+/// What was asked other questions, or trained otherwise, is in no average and in no pair.
+#[test]
+fn trials_of_another_study_are_left_out_and_other_measurements_are_no_pairs() {
+    let trials = [
+        trial("a", 1, 9, 1.0),
+        trial("b", 1, 54, 1.25),
+        trial("a", 2, 27, 2.0),
+        trial("b", 2, 63, 1.5),
+    ];
+    let mut outline = outline();
+    outline
+        .left_out
+        .insert("b-s2".to_owned(), "schedule.lr was 1 and is 2".to_owned());
+    let report = StudyReport::of("0", &outline, &trials);
+    let row = find(&report, "loss", "loss, length 64", "b");
+    assert_eq!((row.n, row.values.as_slice()), (1, &[1.25][..]));
+    let line = report.trials.iter().find(|t| t.trial == "b-s2").unwrap();
+    assert_eq!(
+        (line.status.as_str(), line.reason.as_deref()),
+        ("left out", Some("schedule.lr was 1 and is 2"))
+    );
+    assert!(report.outcome.notes[0].starts_with("1 trial was run or measured otherwise"));
+
+    outline.left_out.clear();
+    let mut trials = trials;
+    trials[3].evaluation_hash = "f".to_owned();
+    let report = StudyReport::of("0", &outline, &trials);
+    let difference = find(&report, "loss", "loss, length 64", "b")
+        .difference
+        .as_ref();
+    assert_eq!(difference.unwrap().trials, ["a-s1"]);
+    assert!(report.outcome.notes[0].contains("never paired"));
+}
+
+#[test]
+fn a_report_whose_rows_were_changed_is_refused() {
+    let trials = [
+        trial("a", 1, 9, 1.0),
+        trial("b", 1, 54, 1.25),
+        trial("a", 2, 27, 2.0),
+        trial("b", 2, 63, 1.5),
+    ];
+    let report = StudyReport::of("0", &outline(), &trials);
+    let whole = serde_json::to_value(crate::Document::from(report)).unwrap();
+    crate::Document::from_json(&whole.to_string()).unwrap();
+    type Change = fn(&mut serde_json::Value);
+    let changes: [(&str, Change); 6] = [
+        ("values", |row| {
+            drop(row["values"].as_array_mut().unwrap().pop())
+        }),
+        ("trials", |row| {
+            drop(row["trials"].as_array_mut().unwrap().pop())
+        }),
+        ("mean", |row| row["values"][0] = 0.5.into()),
+        ("low", |row| row["low"] = 0.0.into()),
+        ("a-s3, which is not done", |row| {
+            row["trials"][1] = "a-s3".into()
+        }),
+        ("trials", |row| row["trials"][1] = "a-s1".into()),
+    ];
+    for (wanted, change) in changes {
+        let mut changed = whole.clone();
+        change(&mut changed["tables"][0]["rows"][0]);
+        let error = crate::Document::from_json(&changed.to_string()).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("table recall") && error.contains(wanted),
+            "{wanted}: {error}"
+        );
+    }
+    let mut changed = whole.clone();
+    let rows = changed["tables"][0]["rows"].as_array_mut().unwrap();
+    rows.push(rows[0].clone());
+    assert!(crate::Document::from_json(&changed.to_string()).is_err());
 }

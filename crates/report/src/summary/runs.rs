@@ -6,6 +6,7 @@ use crate::schema::{
     EvalReport, PerplexityReport, ProbeArea, ProbeCell, ProbeReport, StudyReport, StudyRow,
     TaskReport, TrainReport,
 };
+use crate::study::TRIAL_LEFT_OUT;
 use crate::study::columns::by_quantity;
 
 pub(super) fn probe(report: &ProbeReport) -> Summary {
@@ -329,9 +330,13 @@ pub(super) fn study(report: &StudyReport) -> Summary {
     let mut summary = Summary {
         wrong: failed > 0,
         headline: format!(
-            "{done} of {} done, {failed} failed, {} not run.",
+            "{done} of {} done, {failed} failed, {} not run{}.",
             plural(report.trials.len() as u64, "trial"),
-            count("not run")
+            count("not run"),
+            match count(TRIAL_LEFT_OUT) {
+                0 => String::new(),
+                n => format!(", {n} left out"),
+            }
         ),
         ..Summary::default()
     };

@@ -3,6 +3,7 @@
 use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, cell, escape, outcome, plural};
 use crate::schema::{StudyReport, StudyRow, StudyTable};
+use crate::study::TRIAL_LEFT_OUT;
 use crate::study::columns::{
     Column, HORIZONS, HORIZONS_MEAN, ROWS, Value, by_quantity, footnote, for_people, number, seen,
 };
@@ -33,11 +34,15 @@ impl RenderText for StudyReport {
 fn trials(page: &mut Page<'_>, report: &StudyReport) {
     let count = |status: &str| report.trials.iter().filter(|t| t.status == status).count();
     page.paragraph(&format!(
-        "{} of {} done, {} failed, {} not run. {}",
+        "{} of {} done, {} failed, {} not run{}. {}",
         count("done"),
         plural(report.trials.len() as u64, "trial"),
         count("diverged") + count("crashed"),
         count("not run"),
+        match count(TRIAL_LEFT_OUT) {
+            0 => String::new(),
+            n => format!(", {n} left out"),
+        },
         match &report.baseline {
             Some(name) => format!("Differences are to {}.", escape(name)),
             None => "No baseline is named, so variants are not compared.".to_owned(),

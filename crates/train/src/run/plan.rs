@@ -98,7 +98,7 @@ impl RunPlan {
         let record = RunRecord {
             version: 1,
             snellen: env!("CARGO_PKG_VERSION").to_owned(),
-            config_hash: identity(&config, &train.hash, &held.hash),
+            config_hash: config.identity(&train.hash, &held.hash),
             train_hash: train.hash.clone(),
             held_hash: held.hash.clone(),
             tokenizer_hash: a.tokenizer_hash.clone(),
@@ -140,7 +140,7 @@ impl RunPlan {
     pub fn hash_with_seed(&self, seed: u64) -> String {
         let mut config = self.config.clone();
         config.seed = seed;
-        identity(&config, &self.train.hash, &self.held.hash)
+        config.identity(&self.train.hash, &self.held.hash)
     }
 
     /// The configuration.
@@ -178,15 +178,6 @@ impl RunPlan {
             operations,
         }
     }
-}
-
-/// Hash of everything that decides a run. Where files lie decides nothing; what is in them does.
-fn identity(config: &RunConfig, train_hash: &str, held_hash: &str) -> String {
-    let text = format!(
-        "{}\n{train_hash}\n{held_hash}",
-        config.without_places().canonical()
-    );
-    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 /// What a run would be, without starting it.

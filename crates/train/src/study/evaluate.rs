@@ -67,6 +67,12 @@ impl EvaluateConfig {
         all
     }
 
+    /// Hash of all of it.
+    pub fn identity(&self) -> String {
+        let text = toml::to_string(self).unwrap_or_default();
+        blake3::hash(text.as_bytes()).to_hex().to_string()
+    }
+
     /// Checks it with a run and its number of held-out tokens. Changes of the bias are checked by who applies them.
     ///
     /// # Errors

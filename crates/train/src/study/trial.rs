@@ -23,8 +23,7 @@ pub struct Trial {
 impl Trial {
     /// Hash of what is measured.
     pub fn evaluation_hash(&self) -> String {
-        let text = toml::to_string(&self.evaluate).unwrap_or_default();
-        blake3::hash(text.as_bytes()).to_hex().to_string()
+        self.evaluate.identity()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Arguments of `probe`.
 
 use super::super::ids::CodecArgs;
-use crate::args::PlanArgs;
+use crate::args::{GlobalArgs, PlanArgs};
 use crate::failure::Failure;
 use crate::parse;
+use crate::places::separate;
 use ::audit::probe::{ProbeTask, WhatIf};
 use clap::Args;
 use numerics::Family;
@@ -49,12 +50,12 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "ID")]
     pub(super) prefix_token: Option<u32>,
     /// Leave the facts out: what is found then was guessed, or stood in the text
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plans")]
     pub(super) control: bool,
     #[command(flatten)]
     pub(super) plans: PlanArgs,
     /// Do not compute which heads had the fact within sight under --plan
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plans")]
     pub(super) no_witness: bool,
     /// Try cells with misses under another bias or plan, comma separated: clamp=-12, log, slopes/2, interpolate (trained length
     /// over length), interpolate=0.5, relative-f32, f64, hf-eager:bf16 (every pair is rounded one by one: slow)
@@ -63,9 +64,13 @@ pub(crate) struct ProbeArgs {
     /// List what was answered instead, in the text form; the JSON form always has it
     #[arg(long)]
     pub(super) show_failures: bool,
-    /// Append every finished cell to FILE, and skip those it holds
+    /// Append every finished cell to FILE, and skip those it holds; it may hold cells of another grid
     #[arg(long, value_name = "FILE")]
     pub(super) results: Option<PathBuf>,
+    /// Take the cells of other files that --results wrote with the same settings, whatever their grids, and append those that FILE
+    /// lacks; comma separated
+    #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "results")]
+    pub(super) merge: Vec<PathBuf>,
     /// Write what became of every sample, JSON lines
     #[arg(long, value_name = "FILE", conflicts_with = "build_only")]
     pub(super) items: Option<PathBuf>,
@@ -73,11 +78,30 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) prompts: Option<PathBuf>,
     /// Build the prompts, report their tokens, depths and hashes, and run nothing
-    #[arg(long, conflicts_with_all = ["results", "what_if", "show_failures"])]
+    #[arg(long, conflicts_with_all = ["results", "merge", "what_if", "show_failures"])]
     pub(super) build_only: bool,
 }
 
 impl ProbeArgs {
+    /// Refuses files that would overwrite each other.
+    pub(super) fn separate_files(&self, global: &GlobalArgs) -> Result<(), Failure> {
+        let mut inputs = vec![("--text", self.text.as_deref())];
+        inputs.extend(
+            self.merge
+                .iter()
+                .map(|file| ("--merge", Some(file.as_path()))),
+        );
+        separate(
+            &[
+                ("--results", self.results.as_deref()),
+                ("--items", self.items.as_deref()),
+                ("--prompts", self.prompts.as_deref()),
+                ("--out", global.out.as_deref()),
+            ],
+            &inputs,
+        )
+    }
+
     /// The task with the facts asked for.
     pub(super) fn task(&self) -> Result<ProbeTask, Failure> {
         let task = ProbeTask::named(&self.task)

@@ -34,6 +34,7 @@ fn failed(error: EvalError) -> Failure {
 
 /// Runs the verb.
 pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
+    args.separate_files(global)?;
     let task = args.task()?;
     let checkpoint = Arc::new(describe::open(&args.path)?);
     let spec = checkpoint.runnable()?.clone();
@@ -100,7 +101,8 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
         changes: &changes,
         plans: &plans,
     };
-    let results = Results::open(args.results.as_deref(), &settings)?;
+    let mut results = Results::open(args.results.as_deref(), &settings)?;
+    results.merge(&args.merge, &settings)?;
     let cells = runner.grid(&grid, &builder, results, effort, global)?;
     if let Some(file) = &args.items {
         prompts::write_items(file, &cells)?;

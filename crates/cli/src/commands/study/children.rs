@@ -62,7 +62,7 @@ impl Orders<'_> {
         let record = folder.join("trial.json");
         if record.exists() {
             // of a crash, or measured otherwise: kept until the new one is whole, but not taken for it
-            let aside = folder.join("trial.before.json");
+            let aside = folder.join(state::BEFORE);
             std::fs::rename(&record, &aside)
                 .map_err(|error| Failure::error(format!("{}: {error}", record.display())))?;
         }
@@ -72,7 +72,7 @@ impl Orders<'_> {
         drop(alone);
         let status = self.wait(&folder, &log)?;
         if let Some(record) = state::record(&folder)? {
-            let _ = std::fs::remove_file(folder.join("trial.before.json"));
+            let _ = std::fs::remove_file(folder.join(state::BEFORE));
             return Ok(Ended::Recorded(Box::new(record)));
         }
         if status.success() || self.stop.load(Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! `snellen study run --dry-run`: every configuration checked, every trial listed, time and memory estimated.
 
 use super::RunArgs;
-use super::run::{choose, in_file};
+use super::run::{check_memory, choose, in_file};
 use super::state::{self, State};
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
@@ -78,6 +78,7 @@ pub(super) fn run(args: &RunArgs, trials: &[Trial], global: &GlobalArgs) -> Resu
         bytes(memory * jobs),
         jobs
     );
+    check_memory(&chosen, args.jobs, global)?;
     if !args.no_calibration {
         let _ = writeln!(
             out,

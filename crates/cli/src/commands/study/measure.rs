@@ -227,7 +227,7 @@ fn margin(head: &HeadMargin) -> StudyMargin {
 }
 
 /// Predicted and measured horizon of each task.
-fn horizons(measured: &[StudyMeasured], margins: &[StudyMargin]) -> Vec<StudyHorizon> {
+pub(super) fn horizons(measured: &[StudyMeasured], margins: &[StudyMargin]) -> Vec<StudyHorizon> {
     let own = measured.iter().filter(|m| m.change.is_none());
     let Some(longest) = own.max_by_key(|m| m.length) else {
         return Vec::new();

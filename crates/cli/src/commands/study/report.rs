@@ -5,6 +5,7 @@ use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use ::report::schema::{StudyReport, StudyTrial};
 use ::report::study::StudyOutline;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use train::study::Study;
 
@@ -17,18 +18,35 @@ pub(super) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
 pub(in crate::commands) fn of(folder: &Path) -> Result<StudyReport, Failure> {
     let file = folder.join("study.toml");
     let study = Study::read(&file)?;
+    let records = records(&folder.join("trials"))?;
     let outline = StudyOutline {
         title: study.title.clone(),
         baseline: study.baseline.clone(),
         variants: study.variants.iter().map(|v| v.name.clone()).collect(),
         trials: study.trial_names(),
+        left_out: left_out(&file, &study, &records)?,
     };
-    let records = records(&folder.join("trials"))?;
     Ok(StudyReport::of(
         crate::commands::VERSION,
         &outline,
         &records,
     ))
+}
+
+/// Records of another configuration or measurement than the study says now, and what differs.
+fn left_out(
+    file: &Path,
+    study: &Study,
+    records: &[StudyTrial],
+) -> Result<BTreeMap<String, String>, Failure> {
+    let trials = study
+        .trials()
+        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    let differs = |record: &StudyTrial| {
+        let trial = trials.iter().find(|trial| trial.name == record.trial)?;
+        Some((record.trial.clone(), state::otherwise(trial, record)?))
+    };
+    Ok(records.iter().filter_map(differs).collect())
 }
 
 /// Every record in `trials`: `NAME/trial.json` or `NAME.json`, by name.

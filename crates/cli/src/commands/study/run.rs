@@ -5,8 +5,11 @@ use super::children::{Ended, Orders};
 use super::state::{self, State};
 use super::{RunArgs, dry, trial};
 use crate::args::GlobalArgs;
+use crate::command_line::CommandLine;
 use crate::failure::{Exit, Failure};
+use ::report::number::bytes;
 use ::report::schema::{StudyTrial, TrialStatus};
+use ::report::text::plural;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +34,7 @@ pub(super) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<Exit, Failure> 
     }
     let checked = check(&trials, |_, _| ()).map_err(|error| in_file(&args.file, error))?;
     let chosen = choose(&checked, &args.only)?;
+    check_memory(&chosen, args.jobs, global)?;
     let mut due = VecDeque::new();
     let mut tally = Tally::default();
     for checked in chosen {
@@ -56,7 +60,7 @@ pub(super) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<Exit, Failure> 
     global.talk().say(&format!(
         "{}: {} to run, {} done before, {} failed before",
         study.title.as_deref().unwrap_or("study"),
-        ::report::text::plural(due.len() as u64, "trial"),
+        plural(due.len() as u64, "trial"),
         tally.before,
         tally.failed.len()
     ));
@@ -66,6 +70,31 @@ pub(super) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<Exit, Failure> 
             .say(&format!("{name}: failed before: {reason}"));
     }
     work(args, to, due, tally, global)
+}
+
+/// Refuses a study whose largest trials, `jobs` at a time, need more than `--max-memory`.
+pub(super) fn check_memory(
+    chosen: &[&CheckedTrial],
+    jobs: u16,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
+    let mut needs: Vec<(u64, &str)> = chosen
+        .iter()
+        .map(|c| (c.estimate.memory_bytes, c.trial.name.as_str()))
+        .collect();
+    needs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let together = needs.iter().take(usize::from(jobs));
+    let need: u64 = together.map(|(bytes, _)| bytes).sum();
+    match (global.max_memory, needs.first()) {
+        (Some(limit), Some((_, largest))) if need > limit => Err(Failure::error(format!(
+            "--max-memory {}: {} at a time: about {} are needed, {largest} needs the most; use fewer --jobs, raise \
+             schedule.micro-batches, or allow more",
+            bytes(limit),
+            plural(u64::from(jobs), "trial"),
+            bytes(need),
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The study and its trials, everything checked that needs no data.
@@ -212,13 +241,13 @@ fn work(
     });
     results.into_iter().collect::<Result<(), Failure>>()?;
     let (left, tally) = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
-    tally.end(
-        left.len(),
-        to,
-        &args.file,
-        stop.load(Ordering::Relaxed),
-        global,
-    )
+    let end = tally.end(left.len(), args, to, global);
+    let interrupted = stop.load(Ordering::Relaxed) && end.open > 0;
+    Ok(match end.failed {
+        _ if interrupted => Exit::Interrupted,
+        true if !global.exit_zero => Exit::Findings,
+        _ => Exit::Clean,
+    })
 }
 
 impl Tally {
@@ -245,14 +274,8 @@ impl Tally {
         }
     }
 
-    fn end(
-        self,
-        left: usize,
-        to: &Path,
-        file: &Path,
-        interrupted: bool,
-        global: &GlobalArgs,
-    ) -> Result<Exit, Failure> {
+    /// Says what there is and what is not; `left` trials were not begun.
+    fn end(self, left: usize, args: &RunArgs, to: &Path, global: &GlobalArgs) -> End {
         let open = left + self.stopped;
         let talk = global.talk();
         talk.say(&format!(
@@ -261,19 +284,37 @@ impl Tally {
             self.failed.len(),
             to.display()
         ));
-        if open > 0 || interrupted {
-            talk.say(&format!(
-                "go on with `snellen study run {} --to {}`",
-                file.display(),
-                to.display()
-            ));
+        if open > 0 {
+            talk.say(&format!("go on with `{}`", again(args, to, global)));
         }
-        Ok(if self.failed.is_empty() || global.exit_zero {
-            Exit::Clean
-        } else {
-            Exit::Findings
-        })
+        End {
+            open,
+            failed: !self.failed.is_empty(),
+        }
     }
+}
+
+/// What is left at the end of a sitting.
+struct End {
+    /// Trials that are not done.
+    open: usize,
+    /// Whether one failed.
+    failed: bool,
+}
+
+/// The command that goes on with the same choice of trials. A budget of minutes was for this sitting.
+fn again(args: &RunArgs, to: &Path, global: &GlobalArgs) -> String {
+    let mut line = CommandLine::new("snellen study run");
+    line.word(&args.file.display().to_string());
+    line.option("--to", Some(to.display()));
+    let only = args.only.join(",");
+    line.option("--only", (!only.is_empty()).then_some(only));
+    line.option("--jobs", (args.jobs > 1).then_some(args.jobs));
+    line.flag("--keep-checkpoints", args.keep_checkpoints);
+    line.flag("--evaluate-again", args.evaluate_again);
+    line.option("--threads", global.threads);
+    line.option("--max-memory", global.max_memory);
+    line.text()
 }
 
 /// Recall at the longest length, in short.

@@ -5,6 +5,7 @@
 //! | `run.toml`, `evaluate.toml` | what the trial is |
 //! | `run/` | the training run; `snellen train --resume` knows it too |
 //! | `trial.json` | the complete record, written last |
+//! | `trial.before.json` | the one before, while the trial is tried or measured again |
 //! | `log.txt` | what its processes said |
 //! | `sittings` | a line each process that worked on it |
 //! | `lock` | held by the process that works on it |
@@ -17,6 +18,9 @@ use std::time::Duration;
 use train::config::RunConfig;
 use train::run::RunRecord;
 use train::study::{CheckedTrial, EvaluateConfig, Trial};
+
+/// The record of a trial that is tried or measured again, until the new one is whole.
+pub(super) const BEFORE: &str = "trial.before.json";
 
 /// What is to be done with a trial.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +42,16 @@ pub(super) fn folder(study: &Path, name: &str) -> PathBuf {
 
 /// Reads a trial's record; `None` where there is none.
 pub(super) fn record(folder: &Path) -> Result<Option<StudyTrial>, Failure> {
-    let path = folder.join("trial.json");
+    record_in(folder, "trial.json")
+}
+
+/// The record before the one that is being made; `None` where there was none.
+pub(super) fn record_before(folder: &Path) -> Result<Option<StudyTrial>, Failure> {
+    record_in(folder, BEFORE)
+}
+
+fn record_in(folder: &Path, name: &str) -> Result<Option<StudyTrial>, Failure> {
+    let path = folder.join(name);
     if !path.exists() {
         return Ok(None);
     }
@@ -60,7 +73,61 @@ pub(super) fn read_record(path: &Path) -> Result<StudyTrial, Failure> {
             record.schema_version
         )));
     }
+    let damaged = |what: String| Failure::error(format!("{}: {what}", path.display()));
+    record.check().map_err(damaged)?;
+    decided(&record).map_err(damaged)?;
     Ok(record)
+}
+
+/// Checks what follows from other parts of a record: its hashes, and the horizons.
+fn decided(record: &StudyTrial) -> Result<(), String> {
+    let Some(result) = &record.result else {
+        return Ok(());
+    };
+    let run: RunConfig = serde_json::from_value(result.configuration.clone())
+        .map_err(|error| format!("configuration: {error}"))?;
+    let evaluate: EvaluateConfig = serde_json::from_value(result.evaluation.clone())
+        .map_err(|error| format!("evaluation: {error}"))?;
+    let hashes = [
+        (
+            "run_hash",
+            run.identity(&result.train_hash, &result.held_hash),
+            &record.run_hash,
+        ),
+        (
+            "evaluation_hash",
+            evaluate.identity(),
+            &record.evaluation_hash,
+        ),
+    ];
+    for (name, expected, found) in hashes {
+        if expected != *found {
+            return Err(format!(
+                "{name}: expected {expected}, found {found}: the record was changed, or another version of the program wrote it"
+            ));
+        }
+    }
+    if evaluate.margins
+        && result.horizons != super::measure::horizons(&result.measured, &result.margins)
+    {
+        return Err(
+            "horizons: do not follow from measured and margins: the record was changed".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// What a record was made with that `trial` says otherwise; `None` where nothing differs or the record holds no result.
+pub(super) fn otherwise(trial: &Trial, record: &StudyTrial) -> Option<String> {
+    let result = record.result.as_ref()?;
+    let run: RunConfig = serde_json::from_value(result.configuration.clone()).ok()?;
+    let evaluate: EvaluateConfig = serde_json::from_value(result.evaluation.clone()).ok()?;
+    let table = |text: String| text.parse::<toml::Table>().unwrap_or_default();
+    let now = trial.run.without_places();
+    first_difference(&table(run.canonical()), &table(now.canonical()), "").or_else(|| {
+        let text = |e: &EvaluateConfig| table(toml::to_string(e).unwrap_or_default());
+        first_difference(&text(&evaluate), &text(&trial.evaluate), "evaluate.")
+    })
 }
 
 /// What is to be done with a trial of the study in `study`.

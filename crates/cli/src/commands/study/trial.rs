@@ -71,7 +71,7 @@ pub(super) fn run(args: &TrialArgs, global: &GlobalArgs) -> Result<Exit, Failure
         Some(hash)
     };
     cost.training_seconds = training_seconds(&run_folder, trial.run.schedule.tokens_per_step);
-    if finished && let Some(before) = state::record(folder)? {
+    if finished && let Some(before) = state::record_before(folder)? {
         // measured again: what training took is known from the first time
         cost.training_cpu_seconds = before.cost.training_cpu_seconds;
         cost.training_seconds = before.cost.training_seconds.or(cost.training_seconds);

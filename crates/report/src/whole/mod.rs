@@ -3,8 +3,13 @@
 
 mod ranges;
 
+mod probe;
+mod study;
+mod trial;
+
 use crate::document::Document;
-use crate::schema::{EvalReport, ProbeReport, TrainReport};
+use crate::schema::{EvalReport, TrainReport};
+use std::fmt::Display;
 
 /// Checks that the lists of a document are as long as its sums say.
 ///
@@ -24,7 +29,7 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             ranges::horizon(report)
         }
         Document::Probe(report) => {
-            probe(report)?;
+            probe::report(report)?;
             ranges::probe(report)
         }
         Document::Eval(report) => {
@@ -35,7 +40,10 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             train(report)?;
             ranges::train(report)
         }
-        Document::Study(report) => ranges::study(report),
+        Document::Study(report) => {
+            study::report(report)?;
+            ranges::study(report)
+        }
         // the documents of a pair were looked at when they were read
         Document::Inspect(_) | Document::Prompts(_) | Document::Pair(_) | Document::Explain(_) => {
             Ok(())
@@ -73,12 +81,38 @@ fn same(list: &str, found: usize, expected: u64) -> Result<(), String> {
     Err(broken(list, expected, found))
 }
 
-fn probe(report: &ProbeReport) -> Result<(), String> {
-    same("cells", report.cells.len(), report.all.cells)?;
-    report
-        .cells
-        .iter()
-        .try_for_each(|cell| same("cells.results", cell.results.len(), cell.score.samples))
+/// A value that does not follow from the rest of the document.
+fn differs(what: impl Display, expected: impl Display, found: impl Display) -> String {
+    format!("{what}: expected {expected}, found {found}: the document was cut or changed")
+}
+
+/// Whether a number is what the rest of the document gives. Sums in another order may differ in their last bits.
+fn close(what: &str, expected: Option<f64>, found: Option<f64>) -> Result<(), String> {
+    /// Relative; sums of thousands of numbers keep twelve digits.
+    const OFF: f64 = 1e-9;
+    let shown = |value: Option<f64>| value.map_or("null".to_owned(), |value| value.to_string());
+    match (expected, found) {
+        (None, None) => Ok(()),
+        (Some(a), Some(b)) if (a - b).abs() <= OFF * a.abs().max(b.abs()).max(1e-300) => Ok(()),
+        _ => Err(differs(what, shown(expected), shown(found))),
+    }
+}
+
+/// Whether every entry of a list is there once; the first that is there twice is named.
+fn once<K: Ord + std::fmt::Debug>(
+    list: &str,
+    keys: impl IntoIterator<Item = K>,
+) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for key in keys {
+        if seen.contains(&key) {
+            return Err(format!(
+                "{list}: {key:?} is there twice: the document was changed"
+            ));
+        }
+        seen.insert(key);
+    }
+    Ok(())
 }
 
 fn eval(report: &EvalReport) -> Result<(), String> {
