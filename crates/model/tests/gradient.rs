@@ -97,6 +97,7 @@ fn tensor_operations_give_the_gradients_of_the_reference() {
     eprintln!("largest error {:.1e}", worst.fold(0.0, f64::max));
 }
 
+/// The same on every device that is there; 2.1e-5 seen on a software Vulkan driver, a device's exponential may be worse.
 #[test]
 fn devices_give_the_gradients_of_the_reference() {
     for kind in DeviceKind::ALL.into_iter().skip(1) {
@@ -106,7 +107,7 @@ fn devices_give_the_gradients_of_the_reference() {
         };
         let worst = cases()
             .iter()
-            .map(|case| check(case, &gradients(case, &device, FloatDType::F32), 1e-3))
+            .map(|case| check(case, &gradients(case, &device, FloatDType::F32), 2e-4))
             .fold(0.0, f64::max);
         eprintln!("{}: largest error {worst:.1e}", kind.name());
     }
