@@ -13,7 +13,7 @@ use crate::families::{bloom, falcon, mpt};
 use crate::hash::{self, HashCover};
 use crate::layout::Layout;
 use crate::read::cannot_read;
-use crate::safetensors::{Dtype, Tensors};
+use crate::safetensors::{Dtype, TensorFile, TensorInfo, Tensors};
 use crate::spec;
 use crate::tokenizer::Tokenizer;
 
@@ -389,10 +389,7 @@ impl Checkpoint {
             return Vec::new();
         };
         let used = weights.layout.used(&weights.tensors);
-        let row = |(file, t): (
-            &crate::safetensors::TensorFile,
-            &crate::safetensors::TensorInfo,
-        )| TensorRow {
+        let row = |(file, t): (&TensorFile, &TensorInfo)| TensorRow {
             name: t.name.clone(),
             dtype: t.dtype,
             shape: t.shape.clone(),
@@ -449,6 +446,21 @@ impl Checkpoint {
         }
     }
 
+    /// Calls `f` once with every tensor that holds one of these weights.
+    fn each_tensor(&self, roles: &[WeightRole], f: impl Fn(&TensorFile, &TensorInfo)) {
+        let Ok(weights) = &self.weights else {
+            return;
+        };
+        let names = roles
+            .iter()
+            .filter_map(|&role| weights.layout.tensor_name(role));
+        for name in names.collect::<BTreeSet<_>>() {
+            if let Some((file, tensor)) = weights.tensors.find(name) {
+                f(file, tensor);
+            }
+        }
+    }
+
     fn read(&self, role: WeightRole, rows: Option<Range<usize>>) -> Result<Weight, WeightError> {
         let weights = self
             .weights
@@ -487,5 +499,17 @@ impl WeightSource for Checkpoint {
 
     fn has_cheap_rows(&self) -> bool {
         true
+    }
+
+    fn read_ahead(&self, roles: &[WeightRole]) {
+        self.each_tensor(roles, |file, tensor| {
+            file.read_ahead(file.tensor_bytes(tensor));
+        });
+    }
+
+    fn release(&self, roles: &[WeightRole]) {
+        self.each_tensor(roles, |file, tensor| {
+            file.release(file.tensor_bytes(tensor));
+        });
     }
 }

@@ -8,10 +8,12 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
-use crate::safetensors::Tensors;
+use crate::safetensors::{TensorFile, Tensors};
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 1 << 20;
+/// Pieces that are in memory together: the next so many are read ahead, those behind are released.
+const PIECES_AT_ONCE: usize = 128;
 
 /// What a hash of a checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +75,8 @@ pub(crate) fn hash(
         .iter()
         .flat_map(|part| part.chunks(PIECE_BYTES))
         .collect();
-    let hashes: Vec<blake3::Hash> = pieces.par_iter().map(|piece| blake3::hash(piece)).collect();
+    let files: Vec<&TensorFile> = tensors.into_iter().flat_map(Tensors::files).collect();
+    let hashes = hash_pieces(&pieces, &files);
     let mut hasher = blake3::Hasher::new();
     // lengths first, so that no two lists of parts collide
     for part in &parts {
@@ -83,4 +86,25 @@ pub(crate) fn hash(
         hasher.update(hash.as_bytes());
     }
     hasher.finalize().to_hex().to_string()
+}
+
+/// The hash of every piece. A checkpoint may be larger than memory: of its mapped bytes no more stay with this process than two
+/// windows of pieces.
+fn hash_pieces(pieces: &[&[u8]], files: &[&TensorFile]) -> Vec<blake3::Hash> {
+    let mut hashes = Vec::with_capacity(pieces.len());
+    let mut windows = pieces.chunks(PIECES_AT_ONCE).peekable();
+    // A piece is part of one file at most; the others take no notice.
+    let each = |window: &[&[u8]], f: fn(&TensorFile, &[u8])| {
+        for piece in window {
+            files.iter().for_each(|file| f(file, piece));
+        }
+    };
+    while let Some(window) = windows.next() {
+        if let Some(next) = windows.peek() {
+            each(next, TensorFile::read_ahead);
+        }
+        hashes.par_extend(window.par_iter().map(|piece| blake3::hash(piece)));
+        each(window, TensorFile::release);
+    }
+    hashes
 }

@@ -75,6 +75,18 @@ pub(crate) fn head_place(text: &str) -> Result<report::figure::HeadPlace, String
     }
 }
 
+/// A device to run on, by its name.
+pub(crate) fn device(text: &str) -> Result<model::DeviceKind, String> {
+    let kinds = model::DeviceKind::ALL;
+    kinds
+        .into_iter()
+        .find(|kind| kind.name() == text)
+        .ok_or_else(|| {
+            let names = kinds.map(model::DeviceKind::name).join(", ");
+            format!("expected one of {names}")
+        })
+}
+
 /// A selection of layers or heads by their original indices: `3,5` or `0-7` or `0-3,12`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection(BTreeSet<usize>);

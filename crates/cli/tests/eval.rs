@@ -1,5 +1,5 @@
 //! `snellen eval` from the outside, on a tiny random model, one id a byte.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod support;
 
@@ -291,5 +291,47 @@ fn what_cannot_be_evaluated_is_one_line() {
         let run = folder.run("eval", flag, file, more);
         let error = run.error(2);
         assert!(error.contains(expect), "{error}");
+    }
+}
+
+/// A device that this build has no runtime for is refused in one line before anything is read; with the runtime, the losses of the
+/// device are those of the cpu up to rounding.
+#[test]
+fn a_device_is_refused_or_agrees_with_the_cpu() {
+    let folder = Folder::new();
+    let file = folder.file("text.txt", text(300).trim());
+    let run = folder.run("eval", "--text", &file, "--device abacus");
+    assert!(run.error(2).contains("expected one of cpu, cuda"));
+    let cpu = folder.json("eval", "--text", &file, "--length 100 --device cpu");
+    assert_eq!(cpu, folder.json("eval", "--text", &file, "--length 100"));
+    for (device, built) in [
+        ("cuda", cfg!(feature = "cuda")),
+        ("metal", cfg!(feature = "metal")),
+        ("rocm", cfg!(feature = "rocm")),
+        ("wgpu", cfg!(feature = "wgpu")),
+    ] {
+        let run = folder.run(
+            "eval",
+            "--text",
+            &file,
+            &format!("--length 100 --json --device {device}"),
+        );
+        if !built {
+            let line = run.error(2);
+            assert!(
+                line.contains(&format!("built without feature {device}")),
+                "{line}"
+            );
+            continue;
+        }
+        if run.code == 2 {
+            assert!(run.error(2).contains("none found"));
+            eprintln!("SKIPPED: {device} (no device)");
+            continue;
+        }
+        let there: Value = serde_json::from_str(&run.stdout).unwrap();
+        let loss = |report: &Value| report["perplexity"]["nats_per_token"].as_f64().unwrap();
+        let distance = (loss(&there) - loss(&cpu)).abs();
+        assert!(distance < 1e-5, "{device}: off by {distance:e}");
     }
 }

@@ -17,6 +17,9 @@ pub enum ModelError {
     /// A weight is missing, unreadable, of the wrong shape or not finite.
     #[error(transparent)]
     Weight(#[from] WeightError),
+    /// The device is not there.
+    #[error("{0}")]
+    Device(String),
     /// The caller's tokens, mask, cache or row range do not fit.
     #[error("{0}")]
     Input(String),

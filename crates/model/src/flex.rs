@@ -1,4 +1,4 @@
-//! The operations of [`crate::ops`] on the CPU backend: loops over f32 rows, parallel over fixed groups of rows.
+//! The operations of [`crate::ops`] on the CPU backend, and what attention needs of its tensors: loops over f32 rows, parallel over fixed groups of rows.
 //!
 //! A row's result depends on that row alone and rows are grouped by a constant, so the thread count changes nothing.
 
@@ -6,11 +6,11 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Flex, TensorMetadata};
 use burn::tensor::{Bytes, DType, Shape};
-use kernels::{AttentionInput, Heads};
+use kernels::Heads;
 use rayon::prelude::*;
 
 use crate::math;
-use crate::ops::{AttentionParams, FinishParams, ModelOps, NormParams};
+use crate::ops::{FinishParams, ModelOps, NormParams};
 use crate::spec::{Activation, NormKind};
 
 /// Values per parallel task: large enough to hide the cost of a task, small enough to share out.
@@ -21,7 +21,7 @@ fn rows_per_task(channels: usize) -> usize {
 }
 
 /// A `[rows, channels]` tensor whose rows are dense, possibly a slice of a larger buffer.
-struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     data: &'a [f32],
     offset: usize,
     stride: usize,
@@ -30,7 +30,7 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// `tensor` must have been through [`dense_rows`].
-    fn new(tensor: &'a FlexTensor) -> Self {
+    pub(crate) fn new(tensor: &'a FlexTensor) -> Self {
         let layout = tensor.layout();
         Self {
             // The whole buffer, not the logical tensor: index through offset and stride.
@@ -47,8 +47,16 @@ impl<'a> Rows<'a> {
         &self.data[start..start + self.channels]
     }
 
+    /// The same rows without the first `row`.
+    pub(crate) fn from(&self, row: usize) -> Self {
+        Self {
+            offset: self.offset + row * self.stride,
+            ..*self
+        }
+    }
+
     /// The channels as heads of equal width, for the kernel.
-    fn heads(&self, head_width: usize) -> Heads<'a> {
+    pub(crate) fn heads(&self, head_width: usize) -> Heads<'a> {
         Heads {
             data: self.data,
             offset: self.offset,
@@ -59,7 +67,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Copies only a layout that cannot be walked row by row.
-fn dense_rows(tensor: FlexTensor) -> FlexTensor {
+pub(crate) fn dense_rows(tensor: FlexTensor) -> FlexTensor {
     let layout = tensor.layout();
     assert_eq!(tensor.dtype(), DType::F32, "the CPU forward pass is f32");
     let dense =
@@ -89,7 +97,7 @@ fn vector(tensor: &FlexTensor) -> &[f32] {
 }
 
 /// Wraps a freshly computed row-major buffer without copying it.
-fn tensor_from(values: Vec<f32>, shape: Shape) -> FlexTensor {
+pub(crate) fn tensor_from(values: Vec<f32>, shape: Shape) -> FlexTensor {
     FlexTensor::new(
         Bytes::from_elems(values),
         Layout::contiguous(shape),
@@ -148,42 +156,6 @@ fn normalise_group(
 }
 
 impl ModelOps for Flex {
-    fn alibi_attention(
-        q: FloatTensor<Self>,
-        k: FloatTensor<Self>,
-        v: FloatTensor<Self>,
-        params: AttentionParams,
-    ) -> FloatTensor<Self> {
-        let (q, k, v) = (dense_rows(q), dense_rows(k), dense_rows(v));
-        let shape = params.shape;
-        let sizes = |tensor: &FlexTensor| [tensor.shape()[0], tensor.shape()[1]];
-        let (query_width, kv_width) = (
-            shape.n_heads * shape.head_width,
-            shape.n_kv_heads * shape.head_width,
-        );
-        assert_eq!(sizes(&q), [shape.n_queries, query_width], "queries");
-        assert_eq!(sizes(&k), [shape.n_keys, kv_width], "keys");
-        assert_eq!(sizes(&v), [shape.n_keys, kv_width], "values");
-        let input = AttentionInput {
-            q: Rows::new(&q).heads(shape.head_width),
-            k: Rows::new(&k).heads(shape.head_width),
-            v: Rows::new(&v).heads(shape.head_width),
-            bias: params.bias.table(),
-            key_valid: params.key_valid.as_deref(),
-            shape,
-        };
-        if let Some(emulation) = &params.emulation {
-            let (plan, slopes) = (&emulation.plan, &emulation.slopes);
-            let (out, _) = kernels::emulated::attention(&input, plan, slopes, &emulation.bias);
-            let out = out.into_iter().map(|x| x as f32).collect();
-            return tensor_from(out, Shape::from([shape.n_queries, query_width]));
-        }
-        let mut out = vec![0f32; shape.n_queries * query_width];
-        let mut lse = vec![0f32; shape.n_heads * shape.n_queries];
-        kernels::attention(&input, &mut out, &mut lse, params.observer.as_deref());
-        tensor_from(out, Shape::from([shape.n_queries, query_width]))
-    }
-
     fn normalise(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use numerics::PrecisionPlan;
 
+use crate::attention::AttentionBias;
 use crate::bias::LoweredBias;
 use crate::cache::{KvCache, LayerKv};
+use crate::device::DeviceKind;
 use crate::error::ModelError;
 use crate::layer::{self, Sequence};
 use crate::observer::LayerObserver;
@@ -58,6 +60,7 @@ pub struct Model {
     pub(crate) spec: Arc<ModelSpec>,
     pub(crate) store: Store,
     plan: Option<Arc<PrecisionPlan>>,
+    device: DeviceKind,
 }
 
 impl Model {
@@ -68,11 +71,13 @@ impl Model {
     pub fn new(spec: ModelSpec, source: Arc<dyn WeightSource>) -> Result<Self, ModelError> {
         spec.validate()?;
         let spec = Arc::new(spec);
-        let store = Store::new(spec.clone(), source, false);
+        let device = DeviceKind::Cpu;
+        let store = Store::new(spec.clone(), source, false, device.open()?);
         Ok(Self {
             spec,
             store,
             plan: None,
+            device,
         })
     }
 
@@ -88,9 +93,25 @@ impl Model {
     /// Keeps every weight after its first use, for repeated calls on a model that fits in memory. Otherwise one layer is in
     /// memory at a time and each call reads all of them again.
     pub fn keep_weights(self, keep: bool) -> Self {
-        let source = self.store.source();
-        let store = Store::new(self.spec.clone(), source, keep);
+        let (source, device) = (self.store.source(), self.store.device().clone());
+        let store = Store::new(self.spec.clone(), source, keep, device);
         Self { store, ..self }
+    }
+
+    /// Runs on another device from now on: matrix products, norms and attention in f32 by burn's own operations, so with other
+    /// roundings than the CPU kernels. Weights kept so far are forgotten. On any device but the CPU nothing can be observed and
+    /// no [plan](Model::under_plan) followed.
+    ///
+    /// # Errors
+    /// A device this build has no runtime for, or that this machine has not.
+    pub fn on(self, device: DeviceKind) -> Result<Self, ModelError> {
+        let (source, keep) = (self.store.source(), self.store.keeps());
+        let store = Store::new(self.spec.clone(), source, keep, device.open()?);
+        Ok(Self {
+            store,
+            device,
+            ..self
+        })
     }
 
     /// The specification.
@@ -105,7 +126,8 @@ impl Model {
     ///
     /// # Errors
     /// No tokens, an id outside the vocabulary, a mask of the wrong length, a cache of another model, a cache with a model
-    /// that is not causal, padding or an observer [under a plan](Model::under_plan), and whatever the weight source reports. The cache is unchanged after an error.
+    /// that is not causal, padding or an observer
+    /// [under a plan](Model::under_plan), an observer or a plan [elsewhere than on the CPU](Model::on), and whatever the weight source reports. The cache is unchanged after an error.
     pub fn forward(&self, ids: &[u32], options: ForwardOptions<'_>) -> Result<Hidden, ModelError> {
         let ForwardOptions {
             mut cache,
@@ -131,10 +153,17 @@ impl Model {
                 "under a precision plan neither padding nor an observer is possible".into(),
             ));
         }
+        if (self.plan.is_some() || observer.is_some()) && self.device != DeviceKind::Cpu {
+            return Err(ModelError::Input(format!(
+                "attention is observed and emulated on the cpu alone, not on {}",
+                self.device.name()
+            )));
+        }
         let lower = |layer| {
             let valid = sequence.key_valid.as_deref();
             let scale = spec.score_scale(layer);
-            Arc::new(LoweredBias::lower(&spec.alibi, scale, n_keys, valid))
+            let table = LoweredBias::lower(&spec.alibi, scale, n_keys, valid);
+            AttentionBias::from_lowered(table, spec.n_heads, self.store.device())
         };
         let bias = lower(0);
         let mut x = self.embed(ids)?;

@@ -7,9 +7,9 @@ use burn::tensor::Tensor;
 use kernels::{AttentionObserver, AttentionShape};
 use numerics::PrecisionPlan;
 
-use crate::bias::LoweredBias;
+use crate::attention::{self, AttentionBias, AttentionCall, Emulation};
 use crate::cache::{LayerKv, buffer};
-use crate::ops::{self, AttentionParams, Emulation, FinishParams};
+use crate::ops::{self, FinishParams};
 use crate::spec::{Arrangement, ModelSpec, ResidualFrom};
 use crate::store::LayerWeights;
 
@@ -70,7 +70,7 @@ pub(crate) fn run(
     mut x: Tensor<2>,
     sequence: &Sequence,
     kv: &mut LayerKv,
-    bias: Arc<LoweredBias>,
+    bias: AttentionBias,
     observer: Option<Arc<dyn AttentionObserver>>,
 ) -> Tensor<2> {
     let attended = attend(spec, layer, weights, &x, sequence, kv, bias, observer);
@@ -140,13 +140,13 @@ fn attend(
     x: &Tensor<2>,
     sequence: &Sequence,
     kv: &mut LayerKv,
-    bias: Arc<LoweredBias>,
+    bias: AttentionBias,
     observer: Option<Arc<dyn AttentionObserver>>,
 ) -> Tensor<2> {
-    let attention = &spec.block.attention;
+    let rules = &spec.block.attention;
     let (past, n) = (sequence.past, sequence.n);
     let project = FinishParams {
-        clamp: attention.clip_qkv,
+        clamp: rules.clip_qkv,
         activation: None,
     };
     let mut queries = buffer(n, spec.query_width(), &x.device());
@@ -168,7 +168,7 @@ fn attend(
         };
         (cap.cap as f32, order)
     });
-    let params = AttentionParams {
+    let call = AttentionCall {
         shape: AttentionShape {
             n_queries: n,
             n_keys: past + n,
@@ -182,14 +182,14 @@ fn attend(
         },
         bias,
         key_valid: sequence.key_valid.clone(),
-        observer,
-        emulation: sequence.plan.clone().map(|plan| {
-            Arc::new(Emulation {
-                plan,
-                slopes: spec.alibi.slopes.clone(),
-                bias: spec.alibi.bias.clone(),
-            })
-        }),
+        documents: None,
     };
-    ops::alibi_attention(queries, keys, values, params)
+    let emulation = sequence.plan.clone().map(|plan| {
+        Arc::new(Emulation {
+            plan,
+            slopes: spec.alibi.slopes.clone(),
+            bias: spec.alibi.bias.clone(),
+        })
+    });
+    attention::watched([queries, keys, values], &call, observer, emulation)
 }

@@ -5,8 +5,20 @@
 //! extension. Memory is linear in the length: attention never builds a score matrix, the MLP and the logits go through in
 //! row chunks, and weights are read one layer at a time unless the caller asks to keep them.
 
+// The unit tests share inputs with the integration tests, which name the crate.
+#[cfg(test)]
+extern crate self as snellen_model;
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+#[cfg(test)]
+#[path = "../tests/op/mod.rs"]
+mod op;
+
+mod attention;
 mod bias;
 mod cache;
+mod device;
 mod error;
 mod flex;
 mod forward;
@@ -17,13 +29,16 @@ mod math;
 mod memory;
 mod observer;
 mod ops;
+mod plain;
 mod spec;
 mod store;
 mod validate;
 mod weights;
 
+pub use attention::{AttentionBias, AttentionCall, attention, kerple_log_bias};
 pub use bias::LoweredBias;
 pub use cache::KvCache;
+pub use device::DeviceKind;
 pub use error::{ModelError, SpecError};
 pub use forward::{ForwardOptions, Hidden, Model};
 pub use generate::Tokens;

@@ -1,39 +1,14 @@
-//! The operations burn does not have: ALiBi attention, norms with f64 sums, and what follows a matrix product.
+//! The operations burn does not have beside attention: norms with f64 sums, and what follows a matrix product.
 //!
-//! A burn backend extension: the macro generates the dispatch from a run-time tensor to the backend that owns it. Only the
-//! CPU backend is listed; another one joins by being listed and implementing the trait.
-
-use std::sync::Arc;
+//! A burn backend extension: the macro generates the dispatch from a run-time tensor to the backend that owns it. The CPU
+//! backend has loops of its own; on others the default bodies are burn's tensor operations, norms in f32.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, DispatchTensor, backend_extension};
 use burn::tensor::{Device, Tensor};
-use kernels::{AttentionObserver, AttentionShape};
-use numerics::{BiasFunction, PrecisionPlan};
 
-use crate::bias::LoweredBias;
+use crate::plain;
 use crate::spec::{Activation, NormKind};
-
-/// Arguments of [`alibi_attention`] that are not tensors.
-#[derive(Clone, Debug)]
-pub(crate) struct AttentionParams {
-    pub(crate) shape: AttentionShape,
-    pub(crate) bias: Arc<LoweredBias>,
-    /// Per key; `None`: all valid.
-    pub(crate) key_valid: Option<Arc<[bool]>>,
-    pub(crate) observer: Option<Arc<dyn AttentionObserver>>,
-    /// In place of the kernel and of `bias`.
-    pub(crate) emulation: Option<Arc<Emulation>>,
-}
-
-/// Attention under a precision plan, which forms the bias itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Emulation {
-    pub(crate) plan: Arc<PrecisionPlan>,
-    /// Slope of every head.
-    pub(crate) slopes: Vec<f64>,
-    pub(crate) bias: BiasFunction,
-}
 
 /// Arguments of [`normalise`] that are not tensors.
 #[derive(Clone, Copy, Debug)]
@@ -52,21 +27,19 @@ pub(crate) struct FinishParams {
 }
 
 /// See the wrappers below for shapes and meaning.
-#[backend_extension(Flex)]
+#[backend_extension(
+    Flex,
+    Cube: cfg(any(feature = "cuda", feature = "metal", feature = "rocm", feature = "wgpu"))
+)]
 pub(crate) trait ModelOps: Backend {
-    fn alibi_attention(
-        q: FloatTensor<Self>,
-        k: FloatTensor<Self>,
-        v: FloatTensor<Self>,
-        params: AttentionParams,
-    ) -> FloatTensor<Self>;
-
     fn normalise(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         params: NormParams,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        plain::normalise::<Self>(x, weight, bias, params)
+    }
 
     fn finish(
         y: FloatTensor<Self>,
@@ -74,25 +47,23 @@ pub(crate) trait ModelOps: Backend {
         factor: FloatTensor<Self>,
         residual: FloatTensor<Self>,
         params: FinishParams,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        plain::finish::<Self>(y, [bias, factor, residual], params)
+    }
 }
+
+#[cfg(any(
+    feature = "cuda",
+    feature = "metal",
+    feature = "rocm",
+    feature = "wgpu"
+))]
+impl ModelOps for burn::backend::Cube {}
 
 /// The macro routes no optional tensors: a missing one crosses as a tensor of no elements.
 fn or_empty<const D: usize>(tensor: Option<Tensor<D>>, device: &Device) -> DispatchTensor {
     let tensor = tensor.unwrap_or_else(|| Tensor::empty([0; D], device));
     tensor.into_dispatch()
-}
-
-/// Attention of one sequence. `q` is `[queries, heads * width]`, `k` and `v` are `[keys, kv_heads * width]`; the result is
-/// `[queries, heads * width]`.
-pub(crate) fn alibi_attention(
-    q: Tensor<2>,
-    k: Tensor<2>,
-    v: Tensor<2>,
-    params: AttentionParams,
-) -> Tensor<2> {
-    let (q, k, v) = (q.into_dispatch(), k.into_dispatch(), v.into_dispatch());
-    Tensor::from_dispatch(Dispatch::alibi_attention(q, k, v, params))
 }
 
 /// Norm of every `group` channels of every row of `x`, `[rows, channels]`, then times `weight`, plus `bias` (`[group]`).

@@ -87,11 +87,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(spec: Arc<ModelSpec>, source: Arc<dyn WeightSource>, keep: bool) -> Self {
+    pub(crate) fn new(
+        spec: Arc<ModelSpec>,
+        source: Arc<dyn WeightSource>,
+        keep: bool,
+        device: Device,
+    ) -> Self {
         Self {
             spec,
             source,
-            device: Device::flex(),
+            device,
             kept: keep.then(Mutex::default),
         }
     }
@@ -100,10 +105,24 @@ impl Store {
         self.source.clone()
     }
 
+    /// Where the tensors are.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether weights are kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// Weights of a block.
     pub(crate) fn layer(&self, layer: usize) -> Result<Arc<LayerWeights>, WeightError> {
         let Some(kept) = &self.kept else {
-            return Ok(Arc::new(self.read_layer(layer)?));
+            let weights = Arc::new(self.read_layer(layer)?);
+            // The f32 copies are all that this layer needs from here on; the next one may come in while it is computed.
+            self.source.release(&self.spec.layer_roles(layer));
+            self.source.read_ahead(&self.spec.layer_roles(layer + 1));
+            return Ok(weights);
         };
         // A panic elsewhere cannot leave a half-written entry, so a poisoned lock is as good as a clean one.
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,6 +130,7 @@ impl Store {
             return Ok(weights.clone());
         }
         let weights = Arc::new(self.read_layer(layer)?);
+        self.source.release(&self.spec.layer_roles(layer));
         kept.layers.insert(layer, weights.clone());
         Ok(weights)
     }
@@ -232,6 +252,7 @@ impl Store {
                 Some(table) => table.clone().slice([rows.clone(), 0..width]),
                 None => {
                     let block = self.table_rows(role, rows.clone())?;
+                    self.source.release(&[role]);
                     self.tensor(block.data, [rows.len(), width])
                 }
             };

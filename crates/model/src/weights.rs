@@ -230,6 +230,18 @@ pub trait WeightSource: Send + Sync {
     fn has_cheap_rows(&self) -> bool {
         false
     }
+
+    /// Says that these weights will be asked for next, so that a source over files may begin to read them while the ones before are
+    /// computed with. A hint: the default does nothing.
+    fn read_ahead(&self, roles: &[WeightRole]) {
+        let _ = roles;
+    }
+
+    /// Says that these weights will not be asked for again in this pass, so that a source over a memory map may let go of
+    /// their pages. A hint: asking again gives the same values. The default does nothing.
+    fn release(&self, roles: &[WeightRole]) {
+        let _ = roles;
+    }
 }
 
 impl ModelSpec {
@@ -292,6 +304,13 @@ impl ModelSpec {
             LayerRole::DownBias => (mlp.bias, vec![width]),
         };
         keep.then_some(shape)
+    }
+
+    /// The weights of one block, in the order in which the forward pass uses them; none past the last block.
+    pub fn layer_roles(&self, layer: usize) -> Vec<WeightRole> {
+        let roles = LayerRole::ALL.map(|role| WeightRole::Layer(layer, role));
+        let has = |role: &WeightRole| self.weight_shape(*role).is_some();
+        roles.into_iter().filter(has).collect()
     }
 
     /// Every weight of this model, in the order in which the forward pass uses them.

@@ -56,6 +56,51 @@ impl TensorFile {
         &self.map[(begin + tensor.begin) as usize..(begin + tensor.end) as usize]
     }
 
+    /// Asks the system to begin reading `part`, a part of this file's bytes, from disk. Where it cannot, nothing happens.
+    pub(crate) fn read_ahead(&self, part: &[u8]) {
+        #[cfg(unix)]
+        if let Some(offset) = self.offset(part) {
+            // A hint: a system that refuses it reads when the bytes are asked for.
+            let _ = self
+                .map
+                .advise_range(memmap2::Advice::WillNeed, offset, part.len());
+        }
+        #[cfg(not(unix))]
+        let _ = part;
+    }
+
+    /// Lets the pages of `part`, a part of this file's bytes, leave this process's memory. They stay in the system's page cache as
+    /// long as it has room, and come back when they are asked for.
+    #[allow(
+        unsafe_code,
+        reason = "the pages of a read-only map of a file can be dropped and read again"
+    )]
+    pub(crate) fn release(&self, part: &[u8]) {
+        #[cfg(unix)]
+        if let Some(offset) = self.offset(part) {
+            // SAFETY: the map is shared, read-only and of a file, so nothing is stored in its pages that the file has not: an access,
+            // even by a thread that reads them at this moment, brings the same bytes back. That the file may be
+            // changed by others in between is the hazard that `map_file` accepts.
+            let _ = unsafe {
+                self.map.unchecked_advise_range(
+                    memmap2::UncheckedAdvice::DontNeed,
+                    offset,
+                    part.len(),
+                )
+            };
+        }
+        #[cfg(not(unix))]
+        let _ = part;
+    }
+
+    /// Where `part` begins in the map; `None` where it is empty or not part of it.
+    #[cfg(unix)]
+    fn offset(&self, part: &[u8]) -> Option<usize> {
+        let offset = part.as_ptr().addr().checked_sub(self.map.as_ptr().addr())?;
+        let end = offset.checked_add(part.len())?;
+        (!part.is_empty() && end <= self.map.len()).then_some(offset)
+    }
+
     /// Appends `range` of the tensor's elements (row-major) to `out`, widened to f32; exact for F32, F16 and BF16.
     ///
     /// Other dtypes are refused. Values are not looked at; the caller checks that they are finite.
@@ -114,10 +159,7 @@ impl TensorFile {
     }
 }
 
-#[allow(
-    unsafe_code,
-    reason = "memory maps are how weights are read lazily; the one unsafe call of this crate"
-)]
+#[allow(unsafe_code, reason = "memory maps are how weights are read lazily")]
 fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
     let file = open_regular(path)?;
     // SAFETY: the map is read-only and private to this process. The remaining hazard is another process that changes the file
@@ -125,4 +167,54 @@ fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
     // value is ever invalid for its type), and a truncation would raise SIGBUS, which ends the process without a wrong result.
     // Both are outside what a reader can prevent, and are the accepted price of mapping (the reference implementation pays it too).
     unsafe { Mmap::map(&file) }.map_err(|e| cannot_read(path, &e))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::safetensors::{StoredAs, TensorData, write_safetensors};
+
+    /// Bytes of mapped files that this process holds.
+    fn resident() -> i64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|l| l.starts_with("RssFile")).unwrap();
+        1024 * line
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .parse::<i64>()
+            .unwrap()
+    }
+
+    #[test]
+    fn released_pages_leave_and_come_back() {
+        const MIB: i64 = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large.safetensors");
+        let values: Vec<f32> = (0..16 << 20).map(|i| i as f32).collect();
+        let tensor = TensorData {
+            name: "t".to_owned(),
+            shape: vec![values.len()],
+            values: &values,
+        };
+        write_safetensors(&path, &[tensor], &Default::default(), StoredAs::F32).unwrap();
+        let file = TensorFile::open(&path).unwrap();
+        let tensor = &file.header().tensors()[0];
+        let before = resident();
+        let mut read = vec![];
+        file.read_ahead(file.tensor_bytes(tensor));
+        file.widen(tensor, 0..16 << 20, &mut read).unwrap();
+        let held = resident();
+        // 64 MiB were touched; other tests of this process map only little.
+        assert!(held - before > 56 * MIB, "{before} {held}");
+        file.release(file.tensor_bytes(tensor));
+        let after = resident();
+        assert!(held - after > 56 * MIB, "{held} {after}");
+        let mut again = vec![];
+        file.widen(tensor, 0..16 << 20, &mut again).unwrap();
+        assert!(read == values && again == values);
+        // A part of something else is no part of this file.
+        file.release(&[1, 2, 3]);
+        file.release(&[]);
+    }
 }

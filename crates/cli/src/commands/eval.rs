@@ -12,7 +12,7 @@ use ::audit::eval::{
 };
 use checkpoint::{Checkpoint, HashCover};
 use clap::{ArgGroup, Args};
-use model::{Model, ModelSpec};
+use model::{DeviceKind, Model, ModelSpec};
 use report::number::finite;
 use report::schema::{
     Envelope, EvalReport, Outcome, PerplexityReport, TaskItemRecord, TaskOutcome, TaskReport,
@@ -53,6 +53,9 @@ pub(crate) struct EvalArgs {
     /// Run each window in pieces of N tokens on a key/value cache, as servers do; changes rounding only [default: all at once]
     #[arg(long, value_name = "N", conflicts_with = "task", value_parser = parse::length)]
     chunk: Option<u64>,
+    /// Where to run: cpu, or in a build with the feature of that name cuda, metal, rocm or wgpu (f32 with other roundings)
+    #[arg(long, value_name = "DEVICE", value_parser = parse::device, default_value = "cpu", hide_default_value = true)]
+    device: DeviceKind,
     /// Score the first N items of the task
     #[arg(long, value_name = "N", conflicts_with_all = ["text", "tokens"], value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -96,13 +99,19 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
         ..Outcome::default()
     };
     outcome.notes.extend(describe::unused(&checkpoint));
+    if args.device != DeviceKind::Cpu {
+        outcome.notes.push(format!(
+            "computed on {} in f32 by burn's own operations; the cpu's kernels round otherwise",
+            args.device.name()
+        ));
+    }
     let (mut perplexity, mut task) = (None, None);
     match &args.task {
         None => {
             let documents = Documents::read(args, &checkpoint, &spec)?;
             let windows = windows(args, &spec, &documents)?;
             envelope.length = Some(windows.length() as u64);
-            let model = model(&spec, &checkpoint, windows.length(), global)?;
+            let model = model(args, &spec, &checkpoint, windows.length(), global)?;
             let n = documents
                 .ids
                 .iter()
@@ -158,6 +167,7 @@ fn at(path: &Path, error: &EvalError) -> Failure {
 }
 
 fn model(
+    args: &EvalArgs,
     spec: &ModelSpec,
     checkpoint: &Arc<Checkpoint>,
     length: usize,
@@ -165,7 +175,7 @@ fn model(
 ) -> Result<Model, Failure> {
     let keep = estimate::check_repeated(spec, length, 1, global)?;
     Model::new(spec.clone(), checkpoint.clone())
-        .map(|model| model.keep_weights(keep))
+        .and_then(|model| model.keep_weights(keep).on(args.device))
         .map_err(|error| Failure::error(error.to_string()))
 }
 
@@ -258,6 +268,7 @@ fn answer(
         return Err(in_file(&"the task holds no items"));
     }
     let model = model(
+        args,
         spec,
         checkpoint,
         spec.trained_length.unwrap_or(2048),
