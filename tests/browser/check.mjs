@@ -274,8 +274,8 @@ await check("large: 70 layers of 112 heads are drawn in under a second and stay 
   }
   console.log(`large page: ready after ${times.map(([a]) => Math.round(a)).join(", ")} ms; plan switched in ${times.map(([, b]) => b).join(", ")} ms`);
   // the best of three: the machine may be busy with something else
-  // The goal is a second. A busy machine takes longer: the run fails at three, and says how far from the goal it was.
-  const limit = Number(process.env.SNELLEN_PAGE_MS ?? 3000);
+  // The goal is a second. A busy machine takes longer: the run fails at one and a half, and says how far from the goal it was.
+  const limit = Number(process.env.SNELLEN_PAGE_MS ?? 1500);
   const best = [Math.min(...times.map(([a]) => a)), Math.min(...times.map(([, b]) => b))];
   if (Math.max(...best) >= 1000) console.log(`large page: ABOVE the goal of 1000 ms: ${best.map(Math.round).join(", ")} ms`);
   assert(Math.max(...best) < limit, `${best.map(Math.round).join(", ")} ms; limit ${limit}`);

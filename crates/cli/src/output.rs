@@ -5,7 +5,7 @@ use crate::fail_on::Rules;
 use crate::failure::{Exit, Failure};
 use clap::ValueEnum as _;
 use report::Document;
-use report::figure::HeadPlace;
+use report::figure::Chosen;
 use report::text::{RenderText as _, TextOptions};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
@@ -17,13 +17,13 @@ const WIDTH_MIN: usize = 40;
 
 /// Renders a result in the format asked for, writes it, and judges its findings.
 pub(crate) fn emit(report: impl Into<Document>, global: &GlobalArgs) -> Result<Exit, Failure> {
-    emit_figures(report, None, global)
+    emit_figures(report, &Chosen::Everything, global)
 }
 
-/// [`emit`] with the figures of one head instead of all, which only the forms that are pictures have.
+/// [`emit`] with chosen figures instead of all, which only the forms that are pictures have.
 pub(crate) fn emit_figures(
     report: impl Into<Document>,
-    head: Option<HeadPlace>,
+    chosen: &Chosen,
     global: &GlobalArgs,
 ) -> Result<Exit, Failure> {
     let document = report.into();
@@ -33,7 +33,7 @@ pub(crate) fn emit_figures(
     // judged before anything is written: a mistyped --fail-on writes nothing
     let rules = Rules::of(global)?;
     refuse_binary_on_a_terminal(global)?;
-    let body = render(&document, head, &rules, global)?;
+    let body = render(&document, chosen, &rules, global)?;
     write_bytes(&body, global)?;
     Ok(rules.judge(&document.judged(), global))
 }
@@ -55,16 +55,17 @@ pub(crate) fn refuse_binary_on_a_terminal(global: &GlobalArgs) -> Result<(), Fai
 
 fn render(
     document: &Document,
-    head: Option<HeadPlace>,
+    chosen: &Chosen,
     rules: &Rules,
     global: &GlobalArgs,
 ) -> Result<Vec<u8>, Failure> {
-    let none = || match head {
-        Some(place) => Failure::error(format!(
+    let none = || match chosen {
+        Chosen::Quantity(name) => no_such_quantity(document, name),
+        Chosen::Head(place) => Failure::error(format!(
             "--head: this result has no {place}; expected a head that it looked at, such as L2H0, or H0 where the result is the same in \
              every layer"
         )),
-        None => no_such_form(document, global),
+        Chosen::Everything => no_such_form(document, global),
     };
     let json = |error: serde_json::Error| Failure::error(format!("JSON: {error}"));
     let body = match global.format() {
@@ -77,9 +78,9 @@ fn render(
         Format::Sarif => report::sarif::render(document).map_err(json)?,
         Format::Junit => report::junit::render(document, &|finding| rules.matches(finding)),
         Format::Csv => report::csv::render(document),
-        Format::Svg => report::figure::render(document, head),
+        Format::Svg => report::figure::render(document, chosen),
         Format::Png => {
-            let picture = report::figure::png::render(document, head).ok_or_else(none)?;
+            let picture = report::figure::png::render(document, chosen).ok_or_else(none)?;
             return picture.map_err(|error| Failure::error(format!("png: {error}")));
         }
         Format::Npz => {
@@ -90,6 +91,16 @@ fn render(
         }
     };
     body.map(String::into_bytes).ok_or_else(none)
+}
+
+fn no_such_quantity(document: &Document, name: &str) -> Failure {
+    let known = report::figure::quantities(document);
+    Failure::error(if known.is_empty() {
+        format!("--show {name}: this result has no eye chart; leave the flag away")
+    } else {
+        let hint = crate::suggest::did_you_mean(name, known.iter().copied());
+        format!("--show {name}: expected one of {}{hint}", known.join(", "))
+    })
 }
 
 /// A result that has no form of this kind, and why: documentation has no heads, a pair is not one set of arrays, a result without

@@ -77,11 +77,74 @@ fn a_picture_in_pixels_is_twice_the_size_of_the_drawing() {
             vec!["--format", "png", "--head", "9"],
             "a layer and a head such as L2H5",
         ),
-        (vec!["--head", "L0H0"], "only pictures are of one head"),
+        (
+            vec!["--head", "L0H0"],
+            "--head: chooses the figures of a picture",
+        ),
     ] {
         let run = snellen(["report", &result].into_iter().chain(args));
         assert!(run.error(2).contains(part), "{run:?}");
     }
+}
+
+/// The chart by another quantity holds the numbers of the document.
+#[test]
+fn the_eye_chart_is_drawn_by_any_quantity_of_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("result.json");
+    let document = support::json(&format!("{} --plan ieee,hf-eager:f16", measure_tiny()));
+    std::fs::write(&file, document.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let draw = |show: &str| {
+        snellen([
+            "report",
+            file,
+            "--format",
+            "svg",
+            "--exit-zero",
+            "--show",
+            show,
+        ])
+    };
+    for (show, charts) in [
+        ("blind_share", 2),
+        ("first_blind_distance", 2),
+        ("reach_50", 1),
+        ("reach_90", 1),
+        ("effective_horizon", 1),
+        ("key0_excess", 1),
+    ] {
+        let svg = draw(show).stdout;
+        assert_eq!(svg.matches("role=\"group\"").count(), charts, "{show}");
+        if show.starts_with("reach") {
+            for head in document["heads"].as_array().unwrap() {
+                assert!(
+                    svg.contains(&format!(">{}</text>", head[show])),
+                    "{show} {head}"
+                );
+            }
+        }
+    }
+    let refused = draw("reach90");
+    assert!(
+        refused
+            .error(2)
+            .contains("expected one of blind_share, first_blind_distance"),
+        "{refused:?}"
+    );
+    let text = snellen(["report", file, "--show", "reach_90"]);
+    assert!(
+        text.error(2)
+            .contains("--show: chooses the figures of a picture"),
+        "{text:?}"
+    );
+    let pair = snellen([
+        "report", file, file, "--format", "svg", "--show", "reach_90",
+    ])
+    .stdout;
+    assert!(
+        pair.contains("Change of reach_90 from A to B") && pair.contains("B: Reach of nine tenths")
+    );
 }
 
 #[test]

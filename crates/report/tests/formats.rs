@@ -52,16 +52,19 @@ fn snapshots_of_every_format() {
         insta::assert_snapshot!(format!("{verb}_html"), page_text(&page));
         insta::assert_snapshot!(
             format!("{verb}_svg"),
-            figure::render(&document(verb), None).unwrap()
+            figure::render(&document(verb), &figure::Chosen::Everything).unwrap()
         );
     }
     for verb in ["horizon", "audit", "measure"] {
         insta::assert_snapshot!(
             format!("{verb}_svg"),
-            figure::render(&document(verb), None).unwrap()
+            figure::render(&document(verb), &figure::Chosen::Everything).unwrap()
         );
     }
-    assert_eq!(figure::render(&document("inspect"), None), None);
+    assert_eq!(
+        figure::render(&document("inspect"), &figure::Chosen::Everything),
+        None
+    );
     insta::assert_snapshot!(
         "measure_html",
         page_text(&html::render(&measure).unwrap().unwrap())

@@ -89,7 +89,7 @@ fn hostile_names_cannot_break_the_other_formats() {
             let log = sarif::render(&document).unwrap().unwrap();
             assert!(serde_json::from_str::<Value>(&log).is_ok() && !log.contains('\u{202e}'));
         }
-        if let Some(picture) = figure::render(&document, None) {
+        if let Some(picture) = figure::render(&document, &figure::Chosen::Everything) {
             assert_well_formed(&picture);
             assert!(
                 !picture.contains("<script") && !picture.contains("<img"),

@@ -160,7 +160,7 @@ fn a_result_without_checks_has_no_verdict_in_any_format() {
 /// Counts, interval and trained length are words of the picture; what has no value is a question mark; no colour is needed.
 #[test]
 fn pictures_are_readable_without_colour() {
-    let picture = figure::render(&document("probe"), None).unwrap();
+    let picture = figure::render(&document("probe"), &figure::Chosen::Everything).unwrap();
     for part in [
         ">4/4<",
         ">3/4<",
@@ -171,7 +171,7 @@ fn pictures_are_readable_without_colour() {
     ] {
         assert!(picture.contains(part), "{part}");
     }
-    let picture = figure::render(&document("train"), None).unwrap();
+    let picture = figure::render(&document("train"), &figure::Chosen::Everything).unwrap();
     for part in [
         "training text",
         "held-out text",
@@ -188,7 +188,7 @@ fn pictures_are_readable_without_colour() {
     for plan in report.heads[0].plans.values_mut() {
         plan.blind_share = None;
     }
-    let picture = figure::render(&measured, None).unwrap();
+    let picture = figure::render(&measured, &figure::Chosen::Everything).unwrap();
     assert!(picture.contains(">?<") && picture.contains("class=\"absent\""));
     for outside in ["href", "<script", "url(", "@import", "<image"] {
         assert!(!picture.contains(outside), "{outside}");

@@ -83,7 +83,7 @@ fn a_missing_p_value_says_why() {
 
 #[test]
 fn forests_are_drawn_and_are_readable_without_colour() {
-    let picture = figure::render(&document("study"), None).unwrap();
+    let picture = figure::render(&document("study"), &figure::Chosen::Everything).unwrap();
     for part in [
         "Recall at distances of at least half the length",
         "pair, length 128",

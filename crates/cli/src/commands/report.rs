@@ -4,7 +4,7 @@ use crate::args::{Format, GlobalArgs};
 use crate::failure::{Exit, Failure};
 use clap::Args;
 use report::Document;
-use report::figure::HeadPlace;
+use report::figure::{Chosen, HeadPlace};
 use report::schema::{PairReport, TrainReport};
 use std::path::{Path, PathBuf};
 use train::run::History;
@@ -23,20 +23,19 @@ pub(crate) struct ReportArgs {
     /// every layer
     #[arg(long, value_name = "HEAD", value_parser = crate::parse::head_place)]
     head: Option<HeadPlace>,
+    /// With --format svg or png: the eye chart by another quantity, named as in the schema: first_blind_distance, reach_90, ...
+    #[arg(long, value_name = "FIELD", conflicts_with = "head")]
+    show: Option<String>,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     crate::output::refuse_binary_on_a_terminal(global)?;
-    if args.head.is_some() && !matches!(global.format(), Format::Svg | Format::Png) {
-        return Err(Failure::error(
-            "--head: only pictures are of one head; add --format svg or --format png",
-        ));
-    }
+    let chosen = chosen(args, global)?;
     let a = read(&args.a)?;
     let Some(path) = &args.b else {
         let flags = judged_as(&a, global);
-        return crate::output::emit_figures(a, args.head, &flags);
+        return crate::output::emit_figures(a, &chosen, &flags);
     };
     let b = read(path)?;
     for (path, document) in [(&args.a, &a), (path, &b)] {
@@ -50,7 +49,22 @@ pub(crate) fn run(args: &ReportArgs, global: &GlobalArgs) -> Result<Exit, Failur
     }
     let flags = judged_as(&a, global);
     let pair = PairReport::new(super::VERSION, a, b);
-    crate::output::emit_figures(pair, args.head, &flags)
+    crate::output::emit_figures(pair, &chosen, &flags)
+}
+
+/// The figures asked for.
+fn chosen(args: &ReportArgs, global: &GlobalArgs) -> Result<Chosen, Failure> {
+    let (flag, chosen) = match (args.head, &args.show) {
+        (Some(place), _) => ("--head", Chosen::Head(place)),
+        (None, Some(name)) => ("--show", Chosen::Quantity(name.clone())),
+        (None, None) => return Ok(Chosen::Everything),
+    };
+    if matches!(global.format(), Format::Svg | Format::Png) {
+        return Ok(chosen);
+    }
+    Err(Failure::error(format!(
+        "{flag}: chooses the figures of a picture; add --format svg or --format png"
+    )))
 }
 
 /// The flags that the verb itself judged its result by.

@@ -11,6 +11,7 @@ mod head;
 mod heat;
 mod pair;
 pub mod png;
+mod quantity;
 mod scale;
 mod scores;
 mod study;
@@ -24,6 +25,7 @@ use svg::Svg;
 pub use head::HeadPlace;
 pub(crate) use heat::share;
 pub(crate) use pair::lettered;
+pub use quantity::names as quantities;
 pub(crate) use scores::scores;
 
 /// One picture.
@@ -70,12 +72,25 @@ pub(crate) fn figures(document: &Document, width: f64) -> Vec<Figure> {
     verbs::figures(document, width)
 }
 
-/// All figures of a result as one SVG document with its colours, or those of one of its heads; `None` where it has none.
+/// Which figures of a result are drawn.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Chosen {
+    /// All, the eye chart by the verb's own quantity.
+    #[default]
+    Everything,
+    /// Those of one head.
+    Head(HeadPlace),
+    /// The eye chart by this one of [`quantities`].
+    Quantity(String),
+}
+
+/// The chosen figures of a result as one SVG document with its colours; `None` where it has none.
 #[must_use]
-pub fn render(document: &Document, head: Option<HeadPlace>) -> Option<String> {
-    let figures = match head {
-        Some(place) => head::figures(document, place, FILE_WIDTH)?,
-        None => figures(document, FILE_WIDTH),
+pub fn render(document: &Document, chosen: &Chosen) -> Option<String> {
+    let figures = match chosen {
+        Chosen::Head(place) => head::figures(document, *place, FILE_WIDTH)?,
+        Chosen::Quantity(name) => quantity::figures(document, name, FILE_WIDTH)?,
+        Chosen::Everything => figures(document, FILE_WIDTH),
     };
     let inner = figures
         .iter()

@@ -14,7 +14,12 @@ const ROWS_MAX: usize = 60;
 
 /// The figures.
 pub(super) fn figures(pair: &PairReport, width: f64) -> Vec<Figure> {
-    let mut out = changes(pair, width);
+    let quantity = match &pair.a {
+        Document::Horizon(_) => "blind_share_last_row",
+        Document::Audit(_) => "expected_horizon",
+        _ => "blind_share",
+    };
+    let mut out = changes(pair, quantity, width);
     out.extend(differences(pair).draw(width));
     out.extend(lettered("A", &pair.a, width));
     out.extend(lettered("B", &pair.b, width));
@@ -23,7 +28,11 @@ pub(super) fn figures(pair: &PairReport, width: f64) -> Vec<Figure> {
 
 /// The figures of one of two results, with its letter.
 pub(crate) fn lettered(letter: &str, side: &Document, width: f64) -> Vec<Figure> {
-    let mut figures = super::figures(side, width);
+    with_letter(letter, super::figures(side, width))
+}
+
+/// Figures of one of two results.
+pub(super) fn with_letter(letter: &str, mut figures: Vec<Figure>) -> Vec<Figure> {
     for figure in &mut figures {
         figure.title = format!("{letter}: {}", figure.title);
         figure.label = format!("{letter}: {}", figure.label);
@@ -31,14 +40,12 @@ pub(crate) fn lettered(letter: &str, side: &Document, width: f64) -> Vec<Figure>
     figures
 }
 
-/// One chart a plan of the quantity that the verb's own chart shows.
-fn changes(pair: &PairReport, width: f64) -> Vec<Figure> {
-    let quantity = match (&pair.a, pair.comparable) {
-        (Document::Horizon(_), true) => "blind_share_last_row",
-        (Document::Audit(_), true) => "expected_horizon",
-        (Document::Measure(_), true) => "blind_share",
-        _ => return Vec::new(),
-    };
+/// What became of a quantity in every head, a chart a plan; empty where the two are not compared head by head.
+pub(super) fn changes(pair: &PairReport, quantity: &str, width: f64) -> Vec<Figure> {
+    let has = |head: &HeadDifference| head.quantities.contains_key(quantity);
+    if !pair.heads.iter().any(has) {
+        return Vec::new();
+    }
     let mut plans: Vec<(&Option<String>, &Option<String>)> = Vec::new();
     for head in &pair.heads {
         if !plans.contains(&(&head.plan_a, &head.plan_b)) {
@@ -67,8 +74,10 @@ fn way(quantity: &str, difference: &Difference) -> Option<i8> {
     let Some(change) = difference.change else {
         return (difference.a.is_none() && difference.b.is_none()).then_some(0);
     };
-    // of blind pairs fewer is better, of distances more
-    let up = if quantity.starts_with("blind") { -1 } else { 1 };
+    // of blind pairs, bounds and attention on the first token less is better, of distances more
+    let less = ["blind", "key0", "score"];
+    let less = less.iter().any(|start| quantity.starts_with(start));
+    let up = if less { -1 } else { 1 };
     Some(if change > 0.0 {
         up
     } else if change < 0.0 {

@@ -3,7 +3,7 @@
 //! The same document gives the same picture on every machine: fonts of the system are not looked at, and nothing of the picture depends on
 //! them. Letters that DejaVu Sans does not have (of Chinese, Japanese and Korean, say) are left blank; names that need them are whole in SVG.
 
-use super::HeadPlace;
+use super::Chosen;
 use crate::document::Document;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
@@ -18,8 +18,8 @@ const SIDE_MAX: f32 = 16_384.0;
 ///
 /// # Errors
 /// In one line, when the picture cannot be drawn or packed: its own SVG is always read, so only for want of memory.
-pub fn render(document: &Document, head: Option<HeadPlace>) -> Option<Result<Vec<u8>, String>> {
-    super::render(document, head).map(|svg| draw(&svg))
+pub fn render(document: &Document, chosen: &Chosen) -> Option<Result<Vec<u8>, String>> {
+    super::render(document, chosen).map(|svg| draw(&svg))
 }
 
 fn draw(svg: &str) -> Result<Vec<u8>, String> {

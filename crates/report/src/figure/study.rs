@@ -189,7 +189,7 @@ fn by_distance(table: &StudyTable, width: f64) -> Vec<Figure> {
             heads: bins,
         };
         eye::draw(
-            &chart,
+            &eye::Grid::from(&chart),
             &format!("{}: {task}", table.title),
             &RECALLED,
             width,
@@ -203,7 +203,7 @@ const RECALLED: Words<'static> = Words {
     bar: "the share of questions answered right, mean over seeds",
     full: "is all of them",
     fulls: "are all right",
-    least: "is",
+    unknown: "not measured",
 };
 
 /// What occurs, in the order of first sight.

@@ -19,7 +19,7 @@ mod table;
 mod train;
 
 pub use escape::escape;
-pub(crate) use outcome::{MARKS, mark_legend};
+pub(crate) use outcome::{MARKS, mark, mark_legend};
 pub use style::TextOptions;
 
 use crate::number::Distance;

@@ -166,7 +166,7 @@ fn more(page: &mut Page<'_>, rest: &[FindingRecord]) {
 
 /// Letter that marks a head with a failure other than blindness, which the glyph of the cell already shows. Findings under
 /// another plan than the charted one do not mark it.
-pub(super) fn mark(findings: &[FindingRecord], plan: &str, layer: u64, head: u64) -> Option<char> {
+pub(crate) fn mark(findings: &[FindingRecord], plan: &str, layer: u64, head: u64) -> Option<char> {
     let here = findings.iter().filter(|finding| {
         finding.head == Some(head)
             && finding.layer.is_none_or(|found| found == layer)
