@@ -388,6 +388,28 @@ fn what_is_reported_is_what_was_run() {
         line.unwrap()["reason"],
         "attention.zero-beyond was 17.3 and is 9.0"
     );
+    // Where the runs' own file is not beside the copy of the study file, what was measured is compared.
+    let (head, tables) = study.split_once("[base.data]").unwrap();
+    let (_, variants) = tables.split_once("[[variant]]").unwrap();
+    let apart = format!("base = \"gone.toml\"\n{head}[[variant]]{variants}");
+    std::fs::write(&kept, &apart).unwrap();
+    let report = set.report("kept");
+    let of = |report: &Value, status: &str| {
+        let trials = report["trials"].as_array().unwrap();
+        trials.iter().filter(|t| t["status"] == status).count()
+    };
+    assert_eq!((of(&report, "done"), of(&report, "left out")), (4, 0));
+    assert!(
+        report["notes"]
+            .to_string()
+            .contains("gone.toml is not there")
+    );
+    std::fs::write(
+        &kept,
+        apart.replace("held-tokens = 1024", "held-tokens = 2048"),
+    )
+    .unwrap();
+    assert_eq!(of(&set.report("kept"), "left out"), 4);
     // What diverged stays as it is.
     let said = ended(
         &["study", "run", &file, "--to", &to, "--only", "wild-s1"],

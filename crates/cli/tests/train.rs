@@ -207,6 +207,25 @@ fn a_run_continued_is_a_run_never_interrupted() {
     assert!(results(&set, "killed") == whole, "killed six times");
 }
 
+/// Held-out text is looked at 4096 rows at a time: a step of 128 tokens needs no less memory than one of 4096.
+#[test]
+fn the_estimate_of_memory_counts_looks_at_held_out_text() {
+    let set = Set::new();
+    let memory = |tokens: &str| {
+        let file = set.run_file("run.toml", "");
+        let text = String::from_utf8(set.read("run.toml")).unwrap();
+        let step = format!("tokens-per-step = {tokens}");
+        std::fs::write(&file, text.replace("tokens-per-step = 128", &step)).unwrap();
+        let said = ok(&["train", &file, "--dry-run"]);
+        let (before, _) = said.split_once(" MiB").unwrap();
+        before.rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let small = memory("128");
+    assert!(small > 4, "{small} MiB");
+    assert_eq!(small, memory("4096"));
+    assert!(memory("8192") > small);
+}
+
 /// Ctrl-C: a checkpoint, exit code 130, and the command that goes on.
 #[test]
 #[cfg(unix)]

@@ -12,6 +12,11 @@ use crate::rng::{self, Stream};
 /// Rows of an evaluation call.
 const ROWS: usize = 4096;
 
+/// Rows of a call over sequences of `length`: as many sequences as fit, at least one.
+pub(super) fn rows_of_a_call(length: usize) -> usize {
+    (ROWS / length).max(1) * length
+}
+
 /// Recall at distances `from .. to`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecallCell {
@@ -44,7 +49,7 @@ pub(crate) fn held_loss(
     if sequences == 0 {
         return None;
     }
-    let per_call = (ROWS / length).max(1);
+    let per_call = rows_of_a_call(length) / length;
     let (mut total, mut count) = (0.0f64, 0u64);
     let mut first = 0;
     while first < sequences {
@@ -135,7 +140,7 @@ impl Asked<'_> {
 
     /// Sequences of one call.
     pub(crate) fn per_call(&self) -> usize {
-        (ROWS / self.length).max(1)
+        rows_of_a_call(self.length) / self.length
     }
 
     /// Sequence `number`, appended to `batch`.

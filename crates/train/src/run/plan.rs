@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::evaluate;
 use crate::config::{RunConfig, Stage};
 use crate::data::recall::RecallTask;
 use crate::data::sampler::Sampler;
@@ -153,7 +154,13 @@ impl RunPlan {
         let schedule = &self.config.schedule;
         let shape = &self.network.shape;
         let parameters = self.network.layout.len() as u64;
-        let rows = schedule.tokens_per_step.div_ceil(schedule.micro_batches);
+        let step = schedule.tokens_per_step.div_ceil(schedule.micro_batches);
+        // held-out text is looked at in the same buffers, and a small step has fewer rows
+        let looks = self
+            .stages
+            .iter()
+            .map(|s| evaluate::rows_of_a_call(s.length));
+        let rows = looks.max().unwrap_or(0).max(step);
         let operations: f64 = self
             .stages
             .iter()

@@ -194,6 +194,15 @@ impl Study {
         Ok(self.trial_names().into_iter().filter_map(trial).collect())
     }
 
+    /// The base's run file, where there is one and it is not where the study says: a copy of a study file beside its trials. Then
+    /// [`Study::trials`] cannot say what the runs are.
+    pub fn missing_base(&self) -> Option<&Path> {
+        match &self.base {
+            Base::File(path) if !path.exists() => Some(path),
+            _ => None,
+        }
+    }
+
     fn base(&self) -> Result<toml::Table, TrainError> {
         match &self.base {
             Base::Inline(table) => {

@@ -26,11 +26,14 @@ pub(in crate::commands) fn of(folder: &Path) -> Result<StudyReport, Failure> {
         trials: study.trial_names(),
         left_out: left_out(&file, &study, &records)?,
     };
-    Ok(StudyReport::of(
-        crate::commands::VERSION,
-        &outline,
-        &records,
-    ))
+    let mut report = StudyReport::of(crate::commands::VERSION, &outline, &records);
+    if let Some(base) = study.missing_base() {
+        report.outcome.notes.push(format!(
+            "{} is not there: trials were compared with [evaluate] of study.toml, and not with its runs",
+            base.display()
+        ));
+    }
+    Ok(report)
 }
 
 /// Records of another configuration or measurement than the study says now, and what differs.
@@ -39,12 +42,23 @@ fn left_out(
     study: &Study,
     records: &[StudyTrial],
 ) -> Result<BTreeMap<String, String>, Failure> {
-    let trials = study
-        .trials()
-        .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    let trials = match study.missing_base() {
+        Some(_) => None,
+        None => Some(
+            study
+                .trials()
+                .map_err(|error| Failure::error(format!("{}: {error}", file.display())))?,
+        ),
+    };
     let differs = |record: &StudyTrial| {
-        let trial = trials.iter().find(|trial| trial.name == record.trial)?;
-        Some((record.trial.clone(), state::otherwise(trial, record)?))
+        let what = match &trials {
+            Some(trials) => {
+                let trial = trials.iter().find(|trial| trial.name == record.trial)?;
+                state::otherwise(trial, record)?
+            }
+            None => state::measured_otherwise(&study.evaluate, record)?,
+        };
+        Some((record.trial.clone(), what))
     };
     Ok(records.iter().filter_map(differs).collect())
 }

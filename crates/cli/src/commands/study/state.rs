@@ -121,13 +121,22 @@ fn decided(record: &StudyTrial) -> Result<(), String> {
 pub(super) fn otherwise(trial: &Trial, record: &StudyTrial) -> Option<String> {
     let result = record.result.as_ref()?;
     let run: RunConfig = serde_json::from_value(result.configuration.clone()).ok()?;
-    let evaluate: EvaluateConfig = serde_json::from_value(result.evaluation.clone()).ok()?;
-    let table = |text: String| text.parse::<toml::Table>().unwrap_or_default();
     let now = trial.run.without_places();
-    first_difference(&table(run.canonical()), &table(now.canonical()), "").or_else(|| {
-        let text = |e: &EvaluateConfig| table(toml::to_string(e).unwrap_or_default());
-        first_difference(&text(&evaluate), &text(&trial.evaluate), "evaluate.")
-    })
+    first_difference(&table(run.canonical()), &table(now.canonical()), "")
+        .or_else(|| measured_otherwise(&trial.evaluate, record))
+}
+
+/// The same of what was measured alone.
+pub(super) fn measured_otherwise(now: &EvaluateConfig, record: &StudyTrial) -> Option<String> {
+    let result = record.result.as_ref()?;
+    let before: EvaluateConfig = serde_json::from_value(result.evaluation.clone()).ok()?;
+    let now = now.resolved(usize::try_from(result.trained_length).ok()?);
+    let text = |e: &EvaluateConfig| table(toml::to_string(e).unwrap_or_default());
+    first_difference(&text(&before), &text(&now), "evaluate.")
+}
+
+fn table(text: String) -> toml::Table {
+    text.parse().unwrap_or_default()
 }
 
 /// What is to be done with a trial of the study in `study`.
