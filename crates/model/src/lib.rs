@@ -4,6 +4,14 @@
 //! blocks, norm, head, on the `burn` tensor library, with the attention done by the `kernels` crate through a burn backend
 //! extension. Memory is linear in the length: attention never builds a score matrix, the MLP and the logits go through in
 //! row chunks, and weights are read one layer at a time unless the caller asks to keep them.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::print_stderr,
+        reason = "a failed unwrap is a failed test; figures are the point of some"
+    )
+)]
 
 // The unit tests share inputs with the integration tests, which name the crate.
 #[cfg(test)]

@@ -79,7 +79,8 @@ fn in_f32_they_are_the_reference_up_to_rounding() {
             near(&format!("{}, {name}", case.name), truth, &got, tolerance);
         }
     }
-    eprintln!("largest errors of out, lse, dq, dk, dv: {errors:.1e?}");
+    let shown = errors.map(|error| format!("{error:.1e}")).join(", ");
+    eprintln!("largest errors of out, lse, dq, dk, dv: {shown}");
 }
 
 /// Scores of a tile are bounded, or linear in the number of keys where that is large.
