@@ -8,7 +8,7 @@
     reason = "constant indices into register arrays; iterators can push the arrays into memory"
 )]
 
-use super::{HeadTask, LIFT, LIFT_LN, Rows, TILE_MAX, TileOut};
+use super::{LIFT, LIFT_LN, Rows, TILE_MAX, TileOut};
 use crate::lanes::Lanes;
 
 /// Rows `first .. first + n` transposed and scaled: `to[c * tile + r] = scale * x[first + r][c]`, zero for lanes beyond `n`.
@@ -60,32 +60,6 @@ pub(super) unsafe fn pack_rows<S: Lanes, const NV: usize>(
             s.store(at, s.mul(s.load(at), factor));
         }
     }
-}
-
-/// Rows of each of the two that are asked for at a time.
-const ASKED_ROWS: usize = 6;
-
-/// Asks for the queries of the next tile and for the rows to which the outputs of this one go, from row `from` of a tile on: rows lie
-/// too far apart for the processor to guess, and are used all at once. How far it has got.
-#[inline(always)]
-pub(super) fn ask_ahead<S: Lanes>(
-    s: S,
-    task: &HeadTask<'_>,
-    next_row: usize,
-    rows: usize,
-    to: &TileOut,
-    from: usize,
-) -> usize {
-    let end = (from + ASKED_ROWS).min(rows);
-    for row in from..end {
-        let query = task.q.ptr.wrapping_add((next_row + row) * task.q.stride);
-        let out = to.out.wrapping_add(row * to.out_stride);
-        for c in (0..task.width).step_by(16) {
-            s.prefetch(query.wrapping_add(c));
-            s.prefetch(out.wrapping_add(c));
-        }
-    }
-    end
 }
 
 /// Divides by the sums, transposes back, and gives the log-sum-exp.

@@ -43,7 +43,7 @@ use bound::{Proof, Reach};
 
 pub(crate) use scores::{AddBias, DifferenceBias, KeyBias, NoBias};
 
-use ends::{ask_ahead, pack_rows, write_out};
+use ends::{pack_rows, write_out};
 use scores::{cap_block, finish_scores, plain_scores, products, watched_scores};
 use seed::first_maxima;
 use values::{is_finite, weighted_values, weighted_values_masked};
@@ -280,7 +280,6 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         // SAFETY: `ot` holds `width * tile` values.
         unsafe { s.store(ot.add(i * w), zero) };
     }
-    let mut asked = 0;
     for b in (0..n_blocks).rev() {
         let j0 = b * KEY_BLOCK;
         let nk = (n_keys - j0).min(KEY_BLOCK);
@@ -306,7 +305,6 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
                 continue;
             }
         }
-        asked = ask_ahead(s, task, first_row + rows, rows, to, asked);
         let diagonal = task.causal && j0 + nk > first_query + 1;
         let block = Block {
             task,

@@ -15,6 +15,7 @@
 
 mod bits;
 mod criteria;
+mod entries;
 mod own;
 mod plans;
 mod streamed;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{BlockBits, ScoreTile, mark_above, sum_by_difference, sum_shares_by_difference};
+use kernels::{ScoreTile, sum_by_difference, sum_shares_by_difference};
 use numerics::{Format, MaxReference};
 
 use super::criteria::{Above, Criteria, Found, MARKS, floors};
@@ -15,7 +15,7 @@ use crate::evidence::plan_mass::WeightRounding;
 use crate::evidence::scan::{CHUNK, exp_of_gaps};
 
 /// Room for roundings where two bounds are compared, nats.
-const ROOM_NATS: f64 = 1e-3;
+pub(super) const ROOM_NATS: f64 = 1e-3;
 
 /// One tile under the plans of one group.
 pub(super) struct Taker<'a> {
@@ -78,84 +78,6 @@ impl Taker<'_> {
                 }
             }
         }
-    }
-
-    /// Largest entry of each lane; lanes without a finite one are counted and dropped.
-    #[inline(always)]
-    pub(super) fn maximum<T: Carrier, const W: usize>(
-        &mut self,
-        plans: &[usize],
-        lanes: &mut Lanes<W>,
-        buffers: &mut TileScratch,
-    ) -> [T; W] {
-        if self.is_own {
-            return lanes.max.map(T::of_f32);
-        }
-        let mut max = [T::LOWEST; W];
-        for index in 0..buffers.blocks.len() {
-            let block = buffers.blocks[index].clone();
-            // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
-            if f64::from(block.near) - self.slack > ROOM_NATS {
-                continue;
-            }
-            let rounded = self.table.rounded::<W>(self.tile.first_query, &block.keys);
-            if let (Some(entries), Some(max)) = (rounded, T::narrow(&mut max)) {
-                let keys = block.keys.clone();
-                self.tile
-                    .raise_rounded(keys, &entries, &lanes.last_key, max);
-                continue;
-            }
-            T::raise(self.entries::<T, W>(&block, lanes, buffers), &mut max);
-        }
-        for lane in 0..W {
-            if lanes.good[lane] && !max[lane].to_f64().is_finite() {
-                lanes.drop_lane(lane);
-                for block in &mut buffers.blocks {
-                    block.hidden = true;
-                }
-                for &plan in plans {
-                    self.counts.plans[plan].non_finite_rows += 1;
-                }
-            }
-        }
-        max
-    }
-
-    /// Entries of a block, the lowest value where a pair is hidden.
-    #[inline(always)]
-    pub(super) fn entries<'b, T: Carrier, const W: usize>(
-        &self,
-        block: &Block,
-        lanes: &Lanes<W>,
-        buffers: &'b mut TileScratch,
-    ) -> &'b mut [T] {
-        let entries = &mut T::entries(buffers)[..block.keys.len() * W];
-        let raw = self.tile.raw(block.keys.clone());
-        self.table
-            .entries::<T, W>(raw, self.tile.first_query, &block.keys, entries);
-        if block.hidden {
-            lanes.hide(&block.keys, T::LOWEST, entries);
-        }
-        entries
-    }
-
-    /// Gaps of a block, the lowest value where a pair is hidden: nothing counts there.
-    #[inline(always)]
-    pub(super) fn gaps<'b, T: Carrier, const W: usize>(
-        &self,
-        block: &Block,
-        lanes: &Lanes<W>,
-        max: &[T; W],
-        buffers: &'b mut TileScratch,
-    ) -> &'b mut [T] {
-        let gaps = &mut T::entries(buffers)[..block.keys.len() * W];
-        let raw = self.tile.raw(block.keys.clone());
-        self.table
-            .gaps::<T, W>(raw, self.tile.first_query, &block.keys, max, gaps);
-        if block.hidden {
-            lanes.hide(&block.keys, T::LOWEST, gaps);
-        }
-        gaps
     }
 
     /// Whether a block adds to the sums of this group.
@@ -364,63 +286,6 @@ impl Taker<'_> {
         if by_own_rule && oldest < self.tile.keys_end() {
             self.flush_blind::<W>(plan, oldest, buffers);
         }
-    }
-
-    /// Marks the pairs of a block whose gaps are above some thresholds: gaps of the forward pass where those are the table's or
-    /// stand in for them.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
-    fn mark<T: Carrier, const W: usize>(
-        &mut self,
-        plan: usize,
-        block: &Block,
-        thresholds: &[&[f32]],
-        max: &mut Option<[T; W]>,
-        lanes: &mut Lanes<W>,
-        buffers: &mut TileScratch,
-        marks: &mut [BlockBits],
-    ) {
-        if self.table.is_wide() {
-            let last = block.hidden.then_some(&lanes.last_key[..]);
-            let keys = block.keys.clone();
-            self.tile
-                .beyond(keys, None, &lanes.max, last, thresholds, marks);
-            return;
-        }
-        let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
-        let mut narrow = [0.0_f32; W];
-        for lane in 0..W {
-            narrow[lane] = max[lane].to_f32();
-        }
-        // A lane may just have been dropped.
-        let block = Block {
-            hidden: block.hidden || lanes.n_good < W as u64,
-            ..block.clone()
-        };
-        self.mark_from(&block, thresholds, &narrow, lanes, buffers, marks);
-    }
-
-    /// Marks the pairs of a block whose gaps from `max` are above some thresholds, for entries of f32.
-    #[inline(always)]
-    pub(super) fn mark_from<const W: usize>(
-        &self,
-        block: &Block,
-        thresholds: &[&[f32]],
-        max: &[f32; W],
-        lanes: &Lanes<W>,
-        buffers: &mut TileScratch,
-        marks: &mut [BlockBits],
-    ) {
-        let keys = block.keys.clone();
-        let bias = self.table.plain_bias::<W>(self.tile.first_query, &keys);
-        if self.is_own || bias.is_some() {
-            let bias = if self.is_own { None } else { bias };
-            let last = block.hidden.then_some(&lanes.last_key[..]);
-            self.tile.beyond(keys, bias, max, last, thresholds, marks);
-            return;
-        }
-        let gaps = self.gaps::<f32, W>(block, lanes, max, buffers);
-        mark_above(W, gaps, thresholds, marks);
     }
 
     /// Counts every pair of some ranges of keys by distance.
