@@ -4,6 +4,10 @@
     unsafe_code,
     reason = "raw loads and stores; each block states why it is sound"
 )]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "constant indices into register arrays; iterators can push the arrays into memory"
+)]
 
 use std::ops::Range;
 
