@@ -81,47 +81,6 @@ fn gaps<S: Lanes>(
     }
 }
 
-/// How many values are above each of two thresholds of their lane.
-pub fn count_above(lanes: usize, values: &[f32], thresholds: [&[f32]; 2]) -> [u64; 2] {
-    assert!(
-        thresholds.iter().all(|t| t.len() == lanes) && values.len().is_multiple_of(lanes),
-        "{lanes} lanes"
-    );
-    // Counts are kept in f32.
-    assert!(values.len() < 1 << 20, "a block of keys");
-    dispatch!(
-        Isa::of_lanes(lanes),
-        counts,
-        (lanes: usize, values: &[f32], thresholds: [&[f32]; 2]) -> [u64; 2]
-            = (lanes, values, thresholds)
-    )
-}
-
-#[inline(always)]
-fn counts<S: Lanes>(s: S, lanes: usize, values: &[f32], thresholds: [&[f32]; 2]) -> [u64; 2] {
-    let (keys, from) = (values.len() / lanes, values.as_ptr());
-    let (zero, one) = (s.splat(0.0), s.splat(1.0));
-    let mut above = [zero; 2];
-    for at in (0..lanes).step_by(S::WIDTH) {
-        // SAFETY: `count_above` has checked every length.
-        unsafe {
-            let low = s.load(thresholds[0].as_ptr().add(at));
-            let high = s.load(thresholds[1].as_ptr().add(at));
-            for key in 0..keys {
-                let x = s.load(from.add(key * lanes + at));
-                above[0] = s.select(s.lt(low, x), s.add(above[0], one), above[0]);
-                above[1] = s.select(s.lt(high, x), s.add(above[1], one), above[1]);
-            }
-        }
-    }
-    above.map(|above| {
-        let mut lanes = [0.0_f32; 16];
-        // SAFETY: no vector is wider than 16.
-        unsafe { s.store(lanes.as_mut_ptr(), above) };
-        lanes.iter().sum::<f32>() as u64
-    })
-}
-
 /// `max = value` where a value of the lane is larger; NaN is passed over.
 pub fn raise(lanes: usize, values: &[f32], max: &mut [f32]) {
     assert!(
@@ -150,23 +109,6 @@ fn maxima<S: Lanes>(s: S, lanes: usize, values: &[f32], max: &mut [f32]) {
     }
 }
 
-/// Adds 1 for every value above its lane's threshold to the counts by difference; see [`sum_by_difference`].
-pub fn count_by_difference(
-    lanes: usize,
-    values: &[f32],
-    threshold: &[f32],
-    by_difference: &mut [f32],
-) {
-    check(lanes, values, by_difference);
-    assert!(threshold.len() == lanes, "{lanes} lanes");
-    dispatch!(
-        Isa::of_lanes(lanes),
-        sum_lanes,
-        (lanes: usize, values: &[f32], threshold: Option<&[f32]>, to: &mut [f32])
-            = (lanes, values, Some(threshold), by_difference)
-    );
-}
-
 /// Adds `values`, `[keys, lanes]`, to the sums by difference, the newest key's first: value `lane` of the last key to
 /// `by_difference[lane]`, of the key before it to `by_difference[lane + 1]`, and so on.
 pub fn sum_by_difference(lanes: usize, values: &[f32], by_difference: &mut [f32]) {
@@ -174,12 +116,11 @@ pub fn sum_by_difference(lanes: usize, values: &[f32], by_difference: &mut [f32]
     dispatch!(
         Isa::of_lanes(lanes),
         sum_lanes,
-        (lanes: usize, values: &[f32], threshold: Option<&[f32]>, to: &mut [f32])
-            = (lanes, values, None, by_difference)
+        (lanes: usize, values: &[f32], to: &mut [f32]) = (lanes, values, by_difference)
     );
 }
 
-fn check(lanes: usize, values: &[f32], by_difference: &[f32]) {
+pub(crate) fn check(lanes: usize, values: &[f32], by_difference: &[f32]) {
     let keys = values.len() / lanes;
     assert!(
         keys > 0 && values.len() == keys * lanes && by_difference.len() == keys - 1 + lanes,
@@ -189,20 +130,14 @@ fn check(lanes: usize, values: &[f32], by_difference: &[f32]) {
 }
 
 #[inline(always)]
-fn sum_lanes<S: Lanes>(
-    s: S,
-    lanes: usize,
-    values: &[f32],
-    threshold: Option<&[f32]>,
-    to: &mut [f32],
-) {
+fn sum_lanes<S: Lanes>(s: S, lanes: usize, values: &[f32], to: &mut [f32]) {
     let (keys, from, to) = (values.len() / lanes, values.as_ptr(), to.as_mut_ptr());
     // SAFETY: the caller has checked the lengths.
     unsafe {
         match lanes / S::WIDTH {
-            1 => sum_block::<S, 1>(s, keys, from, threshold, to),
-            2 => sum_block::<S, 2>(s, keys, from, threshold, to),
-            3 => sum_block::<S, 3>(s, keys, from, threshold, to),
+            1 => sum_block::<S, 1>(s, keys, from, to),
+            2 => sum_block::<S, 2>(s, keys, from, to),
+            3 => sum_block::<S, 3>(s, keys, from, to),
             n => unreachable!("a tile of {n} vectors"),
         }
     }
@@ -211,24 +146,14 @@ fn sum_lanes<S: Lanes>(
 /// # Safety
 /// `from` holds `keys` rows of a tile, `to` one value less than `keys` and a tile.
 #[inline(always)]
-unsafe fn sum_block<S: Lanes, const NV: usize>(
-    s: S,
-    keys: usize,
-    from: *const f32,
-    threshold: Option<&[f32]>,
-    to: *mut f32,
-) {
+unsafe fn sum_block<S: Lanes, const NV: usize>(s: S, keys: usize, from: *const f32, to: *mut f32) {
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
         let mut sums = Diagonals::<S, NV>::load(s, to);
         for j in (0..keys).rev() {
             for v in 0..NV {
-                let mut x = s.load(from.add((j * NV + v) * w));
-                if let Some(threshold) = threshold {
-                    let above = s.lt(s.load(threshold.as_ptr().add(v * w)), x);
-                    x = s.select(above, s.splat(1.0), s.splat(0.0));
-                }
+                let x = s.load(from.add((j * NV + v) * w));
                 sums.lanes[v] = s.add(sums.lanes[v], x);
             }
             if j > 0 {
@@ -302,22 +227,12 @@ mod tests {
                 }
                 sum_by_difference(lanes, &values, &mut sums);
                 assert_eq!(sums, expected, "{lanes} lanes, {keys} keys");
-                let threshold: Vec<f32> = (0..lanes).map(|lane| 40.0 + lane as f32).collect();
-                let mut counts = vec![0.0; keys - 1 + lanes];
-                count_by_difference(lanes, &values, &threshold, &mut counts);
-                let above = |i: usize, x: f32| x > threshold[i % lanes];
-                let mut expected = vec![0.0; keys - 1 + lanes];
-                for (i, &value) in values.iter().enumerate() {
-                    expected[keys - 1 - i / lanes + i % lanes] +=
-                        f32::from(u8::from(above(i, value)));
-                }
-                assert_eq!(counts, expected, "{lanes} lanes, {keys} keys");
             }
         }
     }
 
     #[test]
-    fn gaps_counts_and_maxima_are_those_of_plain_loops() {
+    fn gaps_and_maxima_are_those_of_plain_loops() {
         for lanes in [8, 16, 24, 48] {
             for keys in [1, 5, 64] {
                 let number = |i: usize| (i * 37 % 101) as f32 / 3.0;
@@ -343,15 +258,6 @@ mod tests {
                         }
                     }
                 }
-                let low: Vec<f32> = (0..lanes).map(|lane| lane as f32 / 2.0).collect();
-                let above = |thresholds: &[f32]| {
-                    let pairs = raw.iter().enumerate();
-                    pairs.filter(|&(i, &x)| x > thresholds[i % lanes]).count() as u64
-                };
-                assert_eq!(
-                    count_above(lanes, &raw, [&low, &max]),
-                    [above(&low), above(&max)]
-                );
                 let mut top = vec![15.0; lanes];
                 raise(lanes, &raw, &mut top);
                 for lane in 0..lanes {

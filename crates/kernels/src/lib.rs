@@ -41,7 +41,9 @@ pub mod erf;
 pub mod exp;
 mod forward;
 mod input;
+mod lane_bits;
 mod lane_loops;
+mod lane_rounded;
 mod lanes;
 pub mod matrix;
 mod observer;
@@ -57,9 +59,9 @@ pub use backward::{
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
-pub use lane_loops::{
-    LaneBias, count_above, count_by_difference, lane_gaps, raise, sum_by_difference,
-};
+pub use lane_bits::{BlockBits, mark_above};
+pub use lane_loops::{LaneBias, lane_gaps, raise, sum_by_difference};
+pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;

@@ -1,7 +1,12 @@
 //! The scores of one tile of queries as the kernel holds them: queries side by side, keys one below the other.
 
+#![allow(
+    unsafe_code,
+    reason = "vector loads and stores; each block states why it is sound"
+)]
+
 use crate::input::HeadBias;
-use crate::lanes::Isa;
+use crate::lanes::{Isa, Lanes, dispatch};
 use crate::tile::{KEY_BLOCK, TileBias};
 
 /// Scores of a few consecutive queries of one head against all keys they see, in a causal call without padding and without a
@@ -35,6 +40,25 @@ pub struct ScoreTile<'a> {
     pub(crate) tile_bias: TileBias<'a>,
     /// What the tile was computed with.
     pub(crate) isa: Isa,
+}
+
+/// Keys from `proven_zero_before` to `end`, a multiple of 16: `out[lane * stride + key] = raw[key * lanes + lane]`.
+#[inline(always)]
+fn turn<S: Lanes>(s: S, tile: &ScoreTile<'_>, stride: usize, end: usize, out: &mut [f32]) {
+    let (raw, out) = (tile.raw.as_ptr(), out.as_mut_ptr());
+    for lane in (0..tile.lanes).step_by(S::WIDTH) {
+        for key in (tile.proven_zero_before..end).step_by(S::WIDTH) {
+            // SAFETY: `rows_into` has checked that the scores reach to `end`; `out` has `lanes` rows of at least that many.
+            unsafe {
+                s.transpose(
+                    raw.add(key * tile.lanes + lane),
+                    tile.lanes,
+                    out.add(lane * stride + key),
+                    stride,
+                );
+            }
+        }
+    }
 }
 
 /// Extremes of each query over one block of keys, one value a lane. NaN scores are passed over.
@@ -103,6 +127,28 @@ impl<'a> ScoreTile<'a> {
         out.resize(from, f32::NEG_INFINITY);
         let lanes = self.raw[from * self.lanes..end * self.lanes].chunks_exact(self.lanes);
         out.extend(lanes.map(|lanes| lanes[row]));
+    }
+
+    /// [`ScoreTile::row_into`] of every row at once: row `r` begins at `r` times the number that is returned, and holds anything
+    /// behind the last key that its query sees.
+    pub fn rows_into(&self, out: &mut Vec<f32>) -> usize {
+        // Rows of a power-of-two length would fall into the same few cache sets.
+        let stride = self.keys_end().next_multiple_of(KEY_BLOCK) + 16;
+        if out.len() < stride * self.lanes {
+            out.resize(stride * self.lanes, 0.0);
+        }
+        let end = self.keys_end().next_multiple_of(16);
+        assert!(end * self.lanes <= self.raw.len(), "{end} keys");
+        for row in out.chunks_mut(stride).take(self.n_rows) {
+            row[..self.proven_zero_before].fill(f32::NEG_INFINITY);
+        }
+        dispatch!(
+            self.isa,
+            turn,
+            (tile: &ScoreTile<'_>, stride: usize, end: usize, out: &mut [f32])
+                = (self, stride, end, out)
+        );
+        stride
     }
 
     /// Bias in nats of a pair inside the mask; both are key indices.

@@ -223,7 +223,7 @@ fn range_lanes<S: Lanes>(
         far: f32::NEG_INFINITY,
         raw: 0.0,
     };
-    let last = relative_keys(rows, &keys);
+    let last = relative_keys(rows.last_key, &keys);
     let (mut near, mut far, mut size) = (inf, lowest, s.splat(0.0));
     for v in 0..tile.lanes / S::WIDTH {
         let at = v * S::WIDTH;
@@ -340,7 +340,7 @@ unsafe fn visible_vector<S: Lanes, B: AddBias>(
 ) {
     let (w, lowest) = (S::WIDTH, s.splat(f32::NEG_INFINITY));
     let (mut far, mut near, mut size) = (lowest, lowest, s.splat(0.0));
-    let last = relative_keys(rows, keys);
+    let last = relative_keys(rows.last_key, keys);
     let (zero, one, recent) = (s.splat(0.0), s.splat(1.0), s.splat(recent as f32));
     let nearest = tile.first_query as i64 + (v * w) as i64 - keys.start as i64;
     // SAFETY: by the caller's promise.
@@ -369,9 +369,9 @@ unsafe fn visible_vector<S: Lanes, B: AddBias>(
 
 /// The last keys of the lanes, counted from the first of `keys`: small where it matters, so that f32 holds them.
 #[inline(always)]
-fn relative_keys(rows: &LaneRows<'_>, keys: &Range<usize>) -> [f32; TILE_MAX] {
+pub(crate) fn relative_keys(last_keys: &[i32], keys: &Range<usize>) -> [f32; TILE_MAX] {
     let mut last_key = [0.0_f32; TILE_MAX];
-    for (to, &key) in last_key.iter_mut().zip(rows.last_key) {
+    for (to, &key) in last_key.iter_mut().zip(last_keys) {
         *to = (key - keys.start as i32) as f32;
     }
     last_key
@@ -396,7 +396,7 @@ unsafe fn weigh_block<S: Lanes, B: AddBias, const NV: usize, const MASK: bool>(
     let (mut max, mut share, mut last) = ([zero; NV], [zero; NV], [zero; NV]);
     let (mut cut, mut weighted) = ([[zero; NV]; 2], [zero; NV]);
     let (mut within, mut p) = ([[zero; NV]; 2], [zero; NV]);
-    let last_key = relative_keys(rows, keys);
+    let last_key = relative_keys(rows.last_key, keys);
     let one = s.splat(1.0);
     // SAFETY: by the caller's promise.
     unsafe {

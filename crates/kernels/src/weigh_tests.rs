@@ -3,6 +3,7 @@
 use super::*;
 use crate::common::{Bias, Case, shape};
 use crate::forward::{AttentionOptions, attention_on};
+use crate::lane_loops::LaneBias;
 use crate::lanes::Isa;
 use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
 
@@ -61,6 +62,12 @@ fn compare(tile: &ScoreTile<'_>) {
         last_key: &last_key,
         beyond: [&beyond[0], &beyond[1]],
     };
+    let (mut rows_at_once, mut row) = (vec![7.0; 3], Vec::new());
+    let stride = tile.rows_into(&mut rows_at_once);
+    for r in 0..tile.n_rows {
+        tile.row_into(r, &mut row);
+        assert_eq!(rows_at_once[r * stride..][..row.len()], row, "row {r}");
+    }
     let mut sums = vec![0.0; tile.keys_end() + n];
     let mut expected = vec![0.0_f64; tile.keys_end() + n];
     for start in (0..tile.keys_end()).step_by(ScoreTile::BLOCK).rev() {
@@ -75,6 +82,7 @@ fn compare(tile: &ScoreTile<'_>) {
         let block = tile.weigh(keys.clone(), true, &rows, to);
         let visible = tile.visible(keys.clone(), &rows, VISIBLE, RECENT);
         check_range(tile, &keys, &rows, &seen, &gap);
+        check_beyond(tile, &keys, &rows, &seen, &gap);
         let mut weighted = vec![0.0_f64; n];
         let mut counts = [(keys.len() * n) as u64; 2];
         let (mut far, mut near, mut size) = (
@@ -160,6 +168,63 @@ fn check_range(
     let raw = tile.raw(keys.clone()).iter();
     let size = raw.fold(0.0_f32, |size, x| size.max(x.abs()));
     assert_eq!(range.raw, size);
+}
+
+fn check_beyond(
+    tile: &ScoreTile<'_>,
+    keys: &Range<usize>,
+    rows: &LaneRows<'_>,
+    seen: &dyn Fn(usize, usize) -> bool,
+    gap: &dyn Fn(usize, usize) -> f32,
+) {
+    let n = tile.lanes;
+    let gaps = [
+        rows.beyond[0],
+        rows.beyond[1],
+        rows.max,
+        rows.share,
+        rows.beyond[0],
+    ];
+    let mut bits = [[7; ScoreTile::BLOCK]; 5];
+    tile.beyond(
+        keys.clone(),
+        None,
+        rows.max,
+        Some(rows.last_key),
+        &gaps,
+        &mut bits,
+    );
+    // The bias in the form in which a caller has it.
+    let table: Vec<f32> = (0..keys.len() - 1 + n)
+        .map(|i| (tile.first_query + 1 + i).saturating_sub(keys.end) as f32)
+        .collect();
+    let by_key: Vec<f32> = keys.clone().map(|key| (key % 7) as f32).collect();
+    let mut others = [[7; ScoreTile::BLOCK]; 2];
+    let biases = [LaneBias::ByDifference(&table), LaneBias::ByKey(&by_key)];
+    for (bias, out) in biases.into_iter().zip(&mut others) {
+        let out = std::slice::from_mut(out);
+        tile.beyond(keys.clone(), Some(bias), rows.max, None, &gaps[..1], out);
+    }
+    for (j, key) in keys.clone().enumerate() {
+        for lane in 0..n {
+            for (bits, gaps) in bits.iter().zip(gaps) {
+                let expected = seen(lane, key) && gap(lane, key) > gaps[lane];
+                assert_eq!(bits[j] >> lane & 1 == 1, expected, "key {key}, lane {lane}");
+            }
+            let raw = tile.raw(key..key + 1)[lane];
+            let biases = [table[keys.len() - 1 - j + lane], by_key[j]];
+            for (bits, bias) in others.iter().zip(biases) {
+                let expected = rows.max[lane] - (raw + bias) > gaps[0][lane];
+                assert_eq!(bits[j] >> lane & 1 == 1, expected, "key {key}, lane {lane}");
+            }
+        }
+    }
+    assert!(
+        bits.iter()
+            .chain(&others)
+            .flatten()
+            .all(|bits| bits >> (n - 1) <= 1)
+    );
 }
 
 #[test]

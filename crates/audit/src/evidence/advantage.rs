@@ -27,19 +27,16 @@ const RANGE: f64 = 256.0;
 
 const BINS: usize = (2.0 * RANGE / RESOLUTION) as usize;
 
-/// A histogram of advantages. Memory does not depend on the length.
-#[derive(Clone, Debug)]
+/// A histogram of advantages. Only the bins between the smallest and the largest that ever took something are there; memory does
+/// not depend on the length.
+#[derive(Clone, Debug, Default)]
 struct Histogram {
+    /// Bin of `bins[0]`.
+    first: usize,
     bins: Vec<u64>,
 }
 
 impl Histogram {
-    fn new() -> Self {
-        Self {
-            bins: vec![0; BINS],
-        }
-    }
-
     #[inline(always)]
     fn add(&mut self, scores: &[f32], over: f32) {
         const PER_NAT: f32 = (1.0 / RESOLUTION) as f32;
@@ -51,11 +48,55 @@ impl Histogram {
                 let position = if position > 0.0 { position } else { 0.0 };
                 let last = (BINS - 1) as f32;
                 let position = if position < last { position } else { last };
-                *bin = position as i32 as u16;
+                // From 2^23 on the last digits of a float are a whole number: a conversion that vectorises.
+                *bin = (position.floor() + 8_388_608.0).to_bits() as u16;
             }
-            for &bin in &bins[..scores.len()] {
-                self.bins[usize::from(bin)] += 1;
+            let bins = &bins[..scores.len()];
+            let (mut least, mut most) = (u16::MAX, 0);
+            for &bin in bins {
+                (least, most) = (least.min(bin), most.max(bin));
             }
+            self.reach(usize::from(least), usize::from(most));
+            let to = &mut self.bins[usize::from(least) - self.first..];
+            for &bin in bins {
+                to[usize::from(bin - least)] += 1;
+            }
+        }
+    }
+
+    /// Makes bins `least ..= most` be there.
+    #[inline(always)]
+    fn reach(&mut self, least: usize, most: usize) {
+        let inside = self.first <= least && most < self.first + self.bins.len();
+        if !inside {
+            self.grow(least, most);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, least: usize, most: usize) {
+        if self.bins.is_empty() {
+            self.first = least;
+        }
+        // In steps, so that it is not done again for every bin.
+        let first = self.first.min(least) / CHUNK * CHUNK;
+        let end = (self.first + self.bins.len())
+            .max(most + 1)
+            .next_multiple_of(CHUNK);
+        let mut bins = vec![0; end - first];
+        let from = self.first - first;
+        bins[from..from + self.bins.len()].copy_from_slice(&self.bins);
+        (self.first, self.bins) = (first, bins);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if other.bins.is_empty() {
+            return;
+        }
+        self.reach(other.first, other.first + other.bins.len() - 1);
+        let to = &mut self.bins[other.first - self.first..];
+        for (bin, more) in to.iter_mut().zip(&other.bins) {
+            *bin += more;
         }
     }
 
@@ -68,6 +109,7 @@ impl Histogram {
             seen += count;
             seen >= wanted.max(1)
         })?;
+        let bin = self.first + bin;
         (bin > 0 && bin < BINS - 1).then(|| (bin + 1) as f64 * RESOLUTION - RANGE)
     }
 }
@@ -92,7 +134,7 @@ impl Extreme {
     fn new() -> Self {
         Self {
             largest: f32::NEG_INFINITY,
-            histogram: Histogram::new(),
+            histogram: Histogram::default(),
         }
     }
 
@@ -108,14 +150,12 @@ impl Extreme {
 
     fn merge(&mut self, other: &Self) {
         self.raise(other.largest);
-        for (bin, more) in self.histogram.bins.iter_mut().zip(&other.histogram.bins) {
-            *bin += more;
-        }
+        self.histogram.merge(&other.histogram);
     }
 }
 
 impl Advantage {
-    /// Bytes of the histograms.
+    /// Bytes of the histograms at their largest.
     pub(crate) const BYTES: u64 = 2 * 8 * BINS as u64;
 
     pub(crate) fn new(length: usize) -> Self {

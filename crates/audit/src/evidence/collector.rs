@@ -11,7 +11,7 @@ use model::{LayerObserver, ModelSpec};
 use numerics::PrecisionPlan;
 
 use crate::evidence::distance::Offsets;
-use crate::evidence::head::{HeadCounts, HeadObserver};
+use crate::evidence::head::{HeadCounts, HeadObserver, Scratch};
 use crate::evidence::plan::PlanRules;
 use crate::evidence::types::{Evidence, HeadEvidence, distance_edges};
 
@@ -44,6 +44,8 @@ pub(crate) struct Job {
     pub(crate) causal: bool,
     options: EvidenceOptions,
     state: Mutex<State>,
+    /// Buffers of heads that are done: fresh memory from the system would cost more than what is done in them.
+    spare: Mutex<Vec<Scratch>>,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +59,11 @@ impl Job {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere does not make counts wrong: a head is entered whole or not at all.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Scratch>> {
+        // What a panic interrupted has not come back.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,6 +103,7 @@ impl EvidenceCollector {
             causal,
             options,
             state: Mutex::default(),
+            spare: Mutex::default(),
         };
         Self { job: Arc::new(job) }
     }
@@ -192,7 +200,10 @@ impl AttentionObserver for LayerSinks {
             .heads
             .as_ref()
             .is_none_or(|heads| heads.contains(&head));
-        let observer = wanted.then(|| HeadObserver::new(&self.job, self.layer));
+        let observer = wanted.then(|| {
+            let scratch = self.job.spare().pop().unwrap_or_default();
+            HeadObserver::new(&self.job, self.layer, scratch)
+        });
         Box::new(Sink {
             job: Arc::clone(&self.job),
             observer,
@@ -205,11 +216,13 @@ impl AttentionObserver for LayerSinks {
         let Some(observer) = sink.observer else {
             return;
         };
+        let (counts, scratch) = observer.into_parts();
+        self.job.spare().push(scratch);
         let mut state = self.job.state();
         match state.open.get_mut(&(self.layer, head)) {
-            Some(counts) => counts.merge(&observer.counts),
+            Some(earlier) => earlier.merge(&counts),
             None => {
-                state.open.insert((self.layer, head), observer.counts);
+                state.open.insert((self.layer, head), counts);
             }
         }
     }

@@ -92,6 +92,11 @@ impl OffsetCounts {
         &mut self.singles[range]
     }
 
+    /// The counters of every offset.
+    pub(crate) fn all_singles_mut(&mut self) -> &mut [u32] {
+        &mut self.singles
+    }
+
     /// Adds another accumulator of the same sequence length.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (run, more) in self.runs.iter_mut().zip(&other.runs) {

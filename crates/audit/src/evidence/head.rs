@@ -50,8 +50,8 @@ impl HeadCounts {
     pub(crate) fn bytes(length: u64, causal: bool, n_plans: u64) -> u64 {
         let offsets = if causal { length } else { 2 * length };
         // Pairs and every plan: 8 + 4 bytes an offset; masses: 8; tables: at most 24 a plan, own tables: 8; of a tile: its
-        // weights (48 a key), masses, counts and one row.
-        offsets * (20 + 44 * n_plans + 8 + 4 * (48 + 4)) + Advantage::BYTES
+        // weights and its rows (48 a key each), masses, counts and one row.
+        offsets * (20 + 44 * n_plans + 8 + 4 * (2 * 48 + 4)) + Advantage::BYTES
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
@@ -295,7 +295,7 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Buffers that live as long as the head runs.
+/// Buffers that go from head to head.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) chunks: Vec<Chunk>,
@@ -309,19 +309,25 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(crate) struct HeadObserver {
     layer: usize,
-    pub(crate) counts: HeadCounts,
+    counts: HeadCounts,
     call: Option<Call>,
     scratch: Scratch,
 }
 
 impl HeadObserver {
-    pub(crate) fn new(job: &Job, layer: usize) -> Self {
+    /// `scratch` may be that of another head.
+    pub(crate) fn new(job: &Job, layer: usize, scratch: Scratch) -> Self {
         Self {
             layer,
             counts: HeadCounts::new(job.offsets, &job.plans),
             call: None,
-            scratch: Scratch::default(),
+            scratch,
         }
+    }
+
+    /// The counts, and the buffers for the next head.
+    pub(crate) fn into_parts(self) -> (HeadCounts, Scratch) {
+        (self.counts, self.scratch)
     }
 
     /// Takes the next rows.
@@ -421,7 +427,10 @@ fn take_rows(
 impl Call {
     /// Cuts one row of a tile as rows are cut.
     pub(crate) fn cut(&self, query: usize, raw: &[f32], chunks: &mut Vec<Chunk>) -> u64 {
-        cut(query, raw, raw.len(), &self.runs, self.step, chunks)
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || cut(query, raw, raw.len(), &self.runs, self.step, chunks),
+        )
     }
 }
 

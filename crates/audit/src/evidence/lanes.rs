@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use kernels::{LaneBias, lane_gaps};
+use kernels::{LaneBias, RoundedEntries, lane_gaps};
 
 use crate::evidence::scan::Real;
 use crate::evidence::table::Rounding;
@@ -53,6 +53,46 @@ impl LaneTable {
     /// Whether entries need an f64.
     pub(crate) fn is_wide(&self) -> bool {
         self.kind == LaneKind::Exact
+    }
+
+    /// The bias of a block, if an entry is nothing but raw score plus bias in f32.
+    #[inline(always)]
+    pub(crate) fn plain_bias<const W: usize>(
+        &self,
+        first_query: usize,
+        keys: &Range<usize>,
+    ) -> Option<LaneBias<'_>> {
+        let plain = self.kind == LaneKind::F32;
+        plain.then(|| {
+            lane_bias(block_bias::<f32, W>(
+                &self.bias,
+                self.by_key,
+                first_query,
+                keys,
+            ))
+        })
+    }
+
+    /// The entries of a block, if they are rounded to 16 bits somewhere.
+    #[inline(always)]
+    pub(crate) fn rounded<const W: usize>(
+        &self,
+        first_query: usize,
+        keys: &Range<usize>,
+    ) -> Option<RoundedEntries<'_>> {
+        let LaneKind::Rounded { scaled, sum } = self.kind else {
+            return None;
+        };
+        Some(RoundedEntries {
+            bias: lane_bias(block_bias::<f32, W>(
+                &self.bias,
+                self.by_key,
+                first_query,
+                keys,
+            )),
+            scaled: scaled.of_lanes(),
+            sum: sum.of_lanes(),
+        })
     }
 
     /// Gaps `max - entry` of the keys `keys` for `W` queries from `first_query` on; `raw` and `out` are `[keys, W]`.
@@ -126,16 +166,19 @@ impl Entry for f32 {
     ) {
         let bias = block_bias::<f32, W>(&table.bias, table.by_key, first_query, keys);
         if table.kind == LaneKind::F32 {
-            let bias = match bias {
-                BlockBias::ByKey(bias) => LaneBias::ByKey(bias),
-                BlockBias::ByDifference(bias) => LaneBias::ByDifference(bias),
-            };
-            return lane_gaps(W, raw, bias, GAPS.then_some(&max[..]), out);
+            return lane_gaps(W, raw, lane_bias(bias), GAPS.then_some(&max[..]), out);
         }
         vectorize::<W>(
             #[inline(always)]
             || narrow::<W, GAPS>(table.kind, raw, bias, max, out),
         );
+    }
+}
+
+fn lane_bias(bias: BlockBias<'_, f32>) -> LaneBias<'_> {
+    match bias {
+        BlockBias::ByKey(bias) => LaneBias::ByKey(bias),
+        BlockBias::ByDifference(bias) => LaneBias::ByDifference(bias),
     }
 }
 

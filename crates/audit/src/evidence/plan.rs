@@ -68,6 +68,12 @@ impl PlanRules {
         }
     }
 
+    /// The thresholds, if they are the same in every row.
+    pub(crate) fn fixed(&self, sum_error: f64) -> Option<Thresholds> {
+        let fixed = |rule: ZeroRule| matches!(rule, ZeroRule::Fixed(_));
+        (fixed(self.own) && fixed(self.weight)).then(|| self.thresholds(1.0, sum_error))
+    }
+
     #[inline(always)]
     pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
         // A larger sum never raises the threshold.

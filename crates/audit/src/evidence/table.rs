@@ -6,7 +6,7 @@
 //! Every form is monotone: a larger raw score or a larger bias never gives a smaller entry. So the entries of a chunk lie
 //! between those of its smallest raw score with its smallest bias and of its largest with its largest.
 
-use kernels::ScoreRows;
+use kernels::{LaneRounding, ScoreRows};
 use numerics::plan::BiasPlacement;
 use numerics::{
     BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec,
@@ -47,6 +47,15 @@ impl Rounding {
             Format::Bf16 => Some(Self::Bf16),
             Format::F16 => Some(Self::F16),
             _ => None,
+        }
+    }
+
+    /// The same in the kernel's words.
+    pub(crate) fn of_lanes(self) -> LaneRounding {
+        match self {
+            Self::Keep => LaneRounding::Keep,
+            Self::Bf16 => LaneRounding::Bf16,
+            Self::F16 => LaneRounding::F16,
         }
     }
 

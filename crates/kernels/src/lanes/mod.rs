@@ -63,6 +63,11 @@ pub(crate) trait Lanes: Copy {
     fn le(self, a: Self::V, b: Self::V) -> Self::M;
     /// Whether every flag is set.
     fn all(self, m: Self::M) -> bool;
+    /// Writes the flags, one bit a lane, the first lane the lowest bit of the first byte.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `WIDTH / 8` bytes; no alignment is asked.
+    unsafe fn store_bits(self, m: Self::M, to: *mut u8);
     /// `yes` where the flag is set, else `no`.
     fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
     /// `x * 2^n` for integral `n` with `x` and `x * 2^n` normal numbers; NaN stays NaN; anything else gives anything.
@@ -74,6 +79,10 @@ pub(crate) trait Lanes: Copy {
     }
     /// `x * 2^n` rounded once, for integral `n` in [-160, 130] and `x` in [0.5, 2]; NaN stays NaN.
     fn scale(self, x: Self::V, n: Self::V) -> Self::V;
+    /// Rounded to bfloat16, to nearest, ties to even. Not for NaN.
+    fn round_bf16(self, x: Self::V) -> Self::V;
+    /// Rounded to IEEE half precision, to nearest, ties to even, with subnormals; infinite beyond its largest number. Not for NaN.
+    fn round_f16(self, x: Self::V) -> Self::V;
     /// Lanes 1 and up of `x`, then lane 0 of `next`.
     fn shift_in(self, x: Self::V, next: Self::V) -> Self::V;
     /// Lane 0.
@@ -100,6 +109,9 @@ pub(crate) trait Lanes: Copy {
         }
     }
 }
+
+/// Smallest normal number of IEEE half precision, `2^-14`.
+const F16_NORMAL: f32 = 1.0 / 16384.0;
 
 /// The instruction sets there is a kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,3 +202,48 @@ macro_rules! dispatch {
     }};
 }
 pub(crate) use dispatch;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numerics::Format;
+
+    #[inline(always)]
+    fn round<S: Lanes>(s: S, xs: &[f32], out: &mut [[f32; 16]; 2]) {
+        // SAFETY: both hold 16 values.
+        unsafe {
+            for at in (0..16).step_by(S::WIDTH) {
+                let x = s.load(xs.as_ptr().add(at));
+                s.store(out[0].as_mut_ptr().add(at), s.round_bf16(x));
+                s.store(out[1].as_mut_ptr().add(at), s.round_f16(x));
+            }
+        }
+    }
+
+    #[test]
+    fn roundings_are_those_of_the_formats_on_every_instruction_set() {
+        let edges = [
+            65504.0, 65519.996, 65520.0, 65536.0, F16_NORMAL, 1e-8, 2.98e-8, 0.0,
+        ];
+        for &isa in Isa::available() {
+            for start in (0..u32::MAX - 16 * 4099).step_by(16 * 4099) {
+                let mut xs: [f32; 16] = std::array::from_fn(|i| {
+                    let x = f32::from_bits(start + 4099 * i as u32);
+                    if x.is_nan() { 1.0 } else { x }
+                });
+                if start == 0 {
+                    xs[..8].copy_from_slice(&edges);
+                }
+                let mut out = [[0.0; 16]; 2];
+                let (xs, to) = (&xs[..], &mut out);
+                dispatch!(isa, round, (xs: &[f32], to: &mut [[f32; 16]; 2]) = (xs, to));
+                for (out, format) in out.iter().zip([Format::Bf16, Format::F16]) {
+                    for (x, y) in xs.iter().zip(out) {
+                        let expected = format.round(f64::from(*x));
+                        assert_eq!(f64::from(*y), expected, "{x:e} to {format}, {isa:?}");
+                    }
+                }
+            }
+        }
+    }
+}

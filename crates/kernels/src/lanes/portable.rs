@@ -5,7 +5,7 @@
     reason = "several arrays of lanes side by side"
 )]
 
-use super::Lanes;
+use super::{F16_NORMAL, Lanes};
 
 /// Lanes without intrinsics, available everywhere.
 #[derive(Clone, Copy)]
@@ -31,6 +31,28 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
     } else {
         a * b + c
     }
+}
+
+fn round_bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000)
+}
+
+fn round_f16(x: f32) -> f32 {
+    let size = x.abs();
+    let bits = size.to_bits();
+    let rounded = if size < F16_NORMAL {
+        // Next to 0.5, f32 numbers are 2^-24 apart: the smallest f16 subnormal.
+        (size + 0.5) - 0.5
+    } else {
+        f32::from_bits(bits.wrapping_add(0x0fff + ((bits >> 13) & 1)) & 0xffff_e000)
+    };
+    let bounded = if rounded > 65504.0 {
+        f32::INFINITY
+    } else {
+        rounded
+    };
+    bounded.copysign(x)
 }
 
 /// `2^n` for integral `n` in [-126, 127].
@@ -115,6 +137,15 @@ impl Lanes for Portable {
         m.iter().all(|&x| x)
     }
     #[inline(always)]
+    unsafe fn store_bits(self, m: [bool; W], to: *mut u8) {
+        let mut bits = 0;
+        for i in 0..W {
+            bits |= u8::from(m[i]) << i;
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { to.write(bits) };
+    }
+    #[inline(always)]
     fn select(self, m: [bool; W], yes: V, no: V) -> V {
         let mut out = [0.0; W];
         for i in 0..W {
@@ -136,6 +167,14 @@ impl Lanes for Portable {
             let half = (n * 0.5).floor();
             x * pow2(half) * pow2(n - half)
         })
+    }
+    #[inline(always)]
+    fn round_bf16(self, x: V) -> V {
+        x.map(round_bf16)
+    }
+    #[inline(always)]
+    fn round_f16(self, x: V) -> V {
+        x.map(round_f16)
     }
     #[inline(always)]
     fn shift_in(self, x: V, next: V) -> V {

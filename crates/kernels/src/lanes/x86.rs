@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Lanes;
+use super::{F16_NORMAL, Lanes};
 
 /// Sixteen lanes. The private field makes [`Avx512::new`] the only way to one.
 #[derive(Clone, Copy)]
@@ -96,6 +96,10 @@ impl Lanes for Avx512 {
         m == 0xffff
     }
     #[inline(always)]
+    unsafe fn store_bits(self, m: __mmask16, to: *mut u8) {
+        unsafe { to.cast::<u16>().write_unaligned(m) }
+    }
+    #[inline(always)]
     fn select(self, m: __mmask16, yes: __m512, no: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(m, no, yes) }
     }
@@ -110,6 +114,23 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn scale(self, x: __m512, n: __m512) -> __m512 {
         unsafe { _mm512_scalef_ps(x, n) }
+    }
+    #[inline(always)]
+    fn round_bf16(self, x: __m512) -> __m512 {
+        unsafe {
+            let bits = _mm512_castps_si512(x);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let half = _mm512_add_epi32(_mm512_set1_epi32(0x7fff), odd);
+            let up = _mm512_add_epi32(bits, half);
+            _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(-0x1_0000)))
+        }
+    }
+    #[inline(always)]
+    fn round_f16(self, x: __m512) -> __m512 {
+        unsafe {
+            const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+            _mm512_cvtph_ps(_mm512_cvtps_ph::<NEAREST>(x))
+        }
     }
     #[inline(always)]
     fn shift_in(self, x: __m512, next: __m512) -> __m512 {
@@ -246,6 +267,10 @@ impl Lanes for Avx2 {
         unsafe { _mm256_movemask_ps(m) == 0xff }
     }
     #[inline(always)]
+    unsafe fn store_bits(self, m: __m256, to: *mut u8) {
+        unsafe { to.write(_mm256_movemask_ps(m) as u8) }
+    }
+    #[inline(always)]
     fn select(self, m: __m256, yes: __m256, no: __m256) -> __m256 {
         unsafe { _mm256_blendv_ps(no, yes, m) }
     }
@@ -263,6 +288,36 @@ impl Lanes for Avx2 {
         let half = unsafe { _mm256_floor_ps(_mm256_mul_ps(n, _mm256_set1_ps(0.5))) };
         let first = self.mul(x, pow2_avx2(self, half));
         self.mul(first, pow2_avx2(self, self.sub(n, half)))
+    }
+    #[inline(always)]
+    fn round_bf16(self, x: __m256) -> __m256 {
+        unsafe {
+            let bits = _mm256_castps_si256(x);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), odd);
+            let up = _mm256_add_epi32(bits, half);
+            _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(-0x1_0000)))
+        }
+    }
+    #[inline(always)]
+    fn round_f16(self, x: __m256) -> __m256 {
+        // The conversion is another feature, F16C.
+        unsafe {
+            let sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0));
+            let size = self.abs(x);
+            let bits = _mm256_castps_si256(size);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<13>(bits), _mm256_set1_epi32(1));
+            let half = _mm256_add_epi32(_mm256_set1_epi32(0x0fff), odd);
+            let up = _mm256_add_epi32(bits, half);
+            let large = _mm256_castsi256_ps(_mm256_and_si256(up, _mm256_set1_epi32(-0x2000)));
+            // Next to 0.5, f32 numbers are 2^-24 apart: the smallest f16 subnormal.
+            let half = self.splat(0.5);
+            let small = self.sub(self.add(size, half), half);
+            let rounded = self.select(self.lt(size, self.splat(F16_NORMAL)), small, large);
+            let beyond = self.lt(self.splat(65504.0), rounded);
+            let rounded = self.select(beyond, self.splat(f32::INFINITY), rounded);
+            _mm256_or_ps(rounded, sign)
+        }
     }
     #[inline(always)]
     fn shift_in(self, x: __m256, next: __m256) -> __m256 {

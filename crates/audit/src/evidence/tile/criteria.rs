@@ -5,9 +5,9 @@
 //! lower and an upper threshold, and the count is certain where both give the same: for the plan's own rule the band in which
 //! pairs are undecided, and where gaps of the forward pass stand in for those of an idealised plan, the difference of the two.
 
-use kernels::{count_above, sum_by_difference};
+use kernels::{BlockBits, sum_by_difference};
 
-use super::{Carrier, Lanes, group};
+use super::{Carrier, Lanes, bits, group};
 use crate::evidence::scan::Real;
 
 /// Pairs above the thresholds of their rows.
@@ -44,64 +44,106 @@ impl Found {
 }
 
 /// Thresholds of one criterion for gaps of f32.
-struct Criterion<const W: usize> {
+struct Band<const W: usize> {
     low: [f32; W],
     high: [f32; W],
     /// Smallest of the low ones and largest of the high ones.
     ends: (f64, f64),
+    /// The low ones are the high ones.
+    sharp: bool,
 }
 
-impl<const W: usize> Criterion<W> {
+impl<const W: usize> Band<W> {
+    /// `least` and `most` a lane; `slack` as in [`Criteria::new`].
     #[inline(always)]
-    fn new(low: [f32; W], high: [f32; W], lanes: &Lanes<W>) -> Self {
-        let (mut least, mut most) = (f32::INFINITY, f32::NEG_INFINITY);
+    fn new(least: &[f64; W], most: &[f64; W], slack: Option<f64>, lanes: &Lanes<W>) -> Self {
+        let (mut low, mut high) = ([0.0_f32; W], [0.0_f32; W]);
+        match slack {
+            None => {
+                for lane in 0..W {
+                    low[lane] = <f32 as Real>::floor(least[lane]);
+                    high[lane] = <f32 as Real>::floor(most[lane]);
+                }
+            }
+            Some(off) => {
+                for lane in 0..W {
+                    low[lane] = <f32 as Real>::floor(least[lane] - off).next_down();
+                    high[lane] = <f32 as Real>::floor(most[lane] + off).next_up();
+                }
+            }
+        }
+        let (mut first, mut last) = (f32::INFINITY, f32::NEG_INFINITY);
         for lane in 0..W {
-            least = if lanes.good[lane] {
-                least.min(low[lane])
+            let (low, high) = if lanes.good[lane] {
+                (low[lane], high[lane])
             } else {
-                least
+                (f32::INFINITY, f32::NEG_INFINITY)
             };
-            most = if lanes.good[lane] {
-                most.max(high[lane])
-            } else {
-                most
-            };
+            (first, last) = (first.min(low), last.max(high));
         }
         Self {
+            sharp: low == high,
             low,
             high,
-            ends: (f64::from(least), f64::from(most)),
+            ends: (f64::from(first), f64::from(last)),
         }
     }
 
-    /// Pairs above, if that is certain. `pairs` are those of the block, `ends` bounds on their gaps.
+    /// Whether every threshold of another criterion lies in the band of this one: where no gap lies in the band, both decide alike.
     #[inline(always)]
-    fn count(&self, gaps: &[f32], pairs: u64, ends: (f64, f64)) -> Option<u64> {
-        if ends.0 > self.ends.1 {
-            return Some(pairs);
+    fn holds(&self, other: &Self) -> bool {
+        let mut holds = true;
+        for lane in 0..W {
+            holds &= self.low[lane] <= other.low[lane] && other.high[lane] <= self.high[lane];
         }
-        if ends.1 < self.ends.0 {
-            return Some(0);
-        }
-        let [low, high] = count_above(W, gaps, [&self.low, &self.high]);
-        (low == high).then_some(low)
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.low == other.low && self.high == other.high
+        holds
     }
 }
 
-/// The thresholds of a tile under one plan, for gaps of f32.
+/// The thresholds of a tile under one plan, for gaps of f32. Criteria that decide alike share a band.
 pub(super) struct Criteria<const W: usize> {
+    bands: Vec<Band<W>>,
     /// `None` for a plan with another rule of its own.
-    own: Option<Criterion<W>>,
-    numerator: Criterion<W>,
-    weight: Criterion<W>,
-    /// Which of the others has the same thresholds.
-    numerator_is_own: bool,
-    weight_is_own: bool,
-    weight_is_numerator: bool,
+    own: Option<usize>,
+    numerator: usize,
+    weight: usize,
+}
+
+/// Most thresholds of a block that have to be looked at: two for each criterion.
+pub(super) const MARKS: usize = 6;
+
+/// Pairs of a block above a threshold.
+#[derive(Clone, Copy)]
+pub(super) enum Above {
+    None,
+    All,
+    /// Those that are marked for the threshold of this number.
+    Marked(usize),
+}
+
+impl Above {
+    #[inline(always)]
+    fn count(self, pairs: u64, marks: &[BlockBits; MARKS]) -> u64 {
+        match self {
+            Above::None => 0,
+            Above::All => pairs,
+            Above::Marked(index) => bits::count(&marks[index]),
+        }
+    }
+}
+
+/// What the ends of a block decide, and the thresholds that they do not.
+pub(super) struct Look<'a> {
+    bands: [Above; 3],
+    thresholds: [&'a [f32]; MARKS],
+    n: usize,
+}
+
+impl<'a> Look<'a> {
+    /// The thresholds for which pairs have to be marked.
+    pub(super) fn thresholds(&self) -> &[&'a [f32]] {
+        &self.thresholds[..self.n]
+    }
 }
 
 impl<const W: usize> Criteria<W> {
@@ -115,85 +157,77 @@ impl<const W: usize> Criteria<W> {
         lanes: &Lanes<W>,
     ) -> Self {
         let [own, below, above, numerator, weight] = thresholds;
-        let off = slack.unwrap_or(0.0);
-        let low = |lanes: &[f64; W]| {
-            let mut low = [0.0_f32; W];
-            for lane in 0..W {
-                let floor = <f32 as Real>::floor(lanes[lane] - off);
-                low[lane] = if slack.is_some() {
-                    floor.next_down()
-                } else {
-                    floor
-                };
-            }
-            low
-        };
-        let high = |lanes: &[f64; W]| {
-            let mut high = [0.0_f32; W];
-            for lane in 0..W {
-                let floor = <f32 as Real>::floor(lanes[lane] + off);
-                high[lane] = if slack.is_some() {
-                    floor.next_up()
-                } else {
-                    floor
-                };
-            }
-            high
-        };
-        let criterion =
-            |least: &[f64; W], most: &[f64; W]| Criterion::new(low(least), high(most), lanes);
-        let (numerator, weight) = (criterion(numerator, numerator), criterion(weight, weight));
-        let own = by_own_rule.then(|| {
+        let mut bands = Vec::with_capacity(3);
+        if by_own_rule {
             let mut least = *below;
             for lane in 0..W {
                 least[lane] = least[lane].min(own[lane]);
             }
-            criterion(&least, above)
-        });
-        let is_own = |other: &Criterion<W>| own.as_ref().is_some_and(|own| own.is_same(other));
+            bands.push(Band::new(&least, above, slack, lanes));
+        }
+        let mut others = [0; 2];
+        for (index, threshold) in others.iter_mut().zip([numerator, weight]) {
+            let band = Band::new(threshold, threshold, slack, lanes);
+            let known = bands.iter().position(|other: &Band<W>| other.holds(&band));
+            *index = known.unwrap_or(bands.len());
+            if known.is_none() {
+                bands.push(band);
+            }
+        }
         Self {
-            numerator_is_own: is_own(&numerator),
-            weight_is_own: is_own(&weight),
-            weight_is_numerator: weight.is_same(&numerator),
-            own,
-            numerator,
-            weight,
+            bands,
+            own: by_own_rule.then_some(0),
+            numerator: others[0],
+            weight: others[1],
         }
     }
 
-    /// Thresholds above which pairs are blind by the plan's own rule, where they are decided.
-    pub(super) fn own(&self) -> &[f32; W] {
-        &self.own.as_ref().expect("the caller has looked").high
+    /// What `ends`, bounds on the gaps of a block, decide.
+    #[inline(always)]
+    pub(super) fn look(&self, ends: (f64, f64)) -> Look<'_> {
+        let mut look = Look {
+            bands: [Above::None; 3],
+            thresholds: [&[]; MARKS],
+            n: 0,
+        };
+        for (band, above) in self.bands.iter().zip(&mut look.bands) {
+            if ends.0 > band.ends.1 {
+                *above = Above::All;
+            } else if ends.1 >= band.ends.0 {
+                *above = Above::Marked(look.n);
+                look.thresholds[look.n] = &band.high;
+                look.n += 1;
+                if !band.sharp {
+                    look.thresholds[look.n] = &band.low;
+                    look.n += 1;
+                }
+            }
+        }
+        look
     }
 
-    /// Counts a block if every criterion is certain; how many are blind by the plan's own rule.
+    /// Counts a block if every criterion is certain; which pairs are blind by the plan's own rule. `pairs` are those of the block,
+    /// `marks` those that are above the thresholds of `look`.
     #[inline(always)]
     pub(super) fn count(
         &self,
-        gaps: &[f32],
+        look: &Look<'_>,
         pairs: u64,
-        ends: (f64, f64),
+        marks: &[BlockBits; MARKS],
         found: &mut Found,
-    ) -> Option<u64> {
-        let own = match &self.own {
-            Some(own) => own.count(gaps, pairs, ends)?,
-            None => 0,
-        };
-        let numerator = if self.numerator_is_own {
-            own
-        } else {
-            self.numerator.count(gaps, pairs, ends)?
-        };
-        let weight = if self.weight_is_own {
-            own
-        } else if self.weight_is_numerator {
-            numerator
-        } else {
-            self.weight.count(gaps, pairs, ends)?
-        };
-        found.own += own;
-        found.numerator += numerator;
-        found.weight += weight;
+    ) -> Option<Above> {
+        for (band, above) in self.bands.iter().zip(look.bands) {
+            if let Above::Marked(index) = above
+                && !band.sharp
+                && marks[index] != marks[index + 1]
+            {
+                return None;
+            }
+        }
+        let own = self.own.map_or(Above::None, |own| look.bands[own]);
+        found.own += own.count(pairs, marks);
+        found.numerator += look.bands[self.numerator].count(pairs, marks);
+        found.weight += look.bands[self.weight].count(pairs, marks);
         Some(own)
     }
 }

@@ -13,7 +13,9 @@
     reason = "one index over several arrays of lanes; iterators over all of them hide which lane is meant, and can push them into memory"
 )]
 
+mod bits;
 mod criteria;
+mod entries;
 mod own;
 mod plans;
 mod streamed;
@@ -46,8 +48,10 @@ pub(crate) struct TileScratch {
     /// Mass and blind pairs at `PAD + difference`; zero between uses.
     mass: Vec<f32>,
     blind: Vec<f32>,
-    /// One row, for what goes row by row.
+    /// One row, to be sampled.
     row: Vec<f32>,
+    /// Every row, for what goes row by row.
+    rows: Vec<f32>,
     /// Largest entry of each lane in each block, of one group.
     highs: Vec<f32>,
 }
@@ -165,6 +169,8 @@ trait Carrier: Entry {
     fn entries(buffers: &mut TileScratch) -> &mut Vec<Self>;
     /// Raises each lane's maximum to the largest of `entries`, `[keys, W]`.
     fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]);
+    /// Values of f32, if these are.
+    fn narrow<const W: usize>(values: &mut [Self; W]) -> Option<&mut [f32; W]>;
 }
 
 impl Carrier for f32 {
@@ -175,11 +181,19 @@ impl Carrier for f32 {
     fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]) {
         kernels::raise(W, entries, max);
     }
+
+    fn narrow<const W: usize>(values: &mut [f32; W]) -> Option<&mut [f32; W]> {
+        Some(values)
+    }
 }
 
 impl Carrier for f64 {
     fn entries(buffers: &mut TileScratch) -> &mut Vec<Self> {
         &mut buffers.wide
+    }
+
+    fn narrow<const W: usize>(_values: &mut [f64; W]) -> Option<&mut [f32; W]> {
+        None
     }
 
     #[inline(always)]
@@ -256,7 +270,6 @@ pub(crate) fn take_tile<const W: usize>(
                 job,
                 group,
                 table,
-                own: own.lanes.as_ref().expect("looked at above"),
                 tile,
                 slack: group.slack.nats(raw_max),
                 is_own: index == 0,
@@ -319,6 +332,7 @@ fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
 }
 
 /// Sampled rows go to the percentiles.
+#[inline(always)]
 fn sample<const W: usize>(
     counts: &mut HeadCounts,
     job: &Job,
@@ -356,17 +370,18 @@ fn some_plans(
     own: bool,
 ) {
     let (mut raw, mut chunks) = (
-        std::mem::take(&mut scratch.tile.row),
+        std::mem::take(&mut scratch.tile.rows),
         std::mem::take(&mut scratch.chunks),
     );
+    let stride = tile.rows_into(&mut raw);
     for (lane, &sum) in rows.1.iter().enumerate().filter(|&(lane, _)| rows.0[lane]) {
         let query = tile.first_query + lane;
-        tile.row_into(lane, &mut raw);
-        let pairs = call.cut(query, &raw, &mut chunks);
-        let row = assemble(job.offsets, query, &raw, &chunks, pairs);
+        let seen = &raw[lane * stride..][..(query + 1).min(tile.n_keys)];
+        let pairs = call.cut(query, seen, &mut chunks);
+        let row = assemble(job.offsets, query, seen, &chunks, pairs);
         counts.take_one(job, group, plans, &row, sum, scratch, own);
     }
-    (scratch.tile.row, scratch.chunks) = (raw, chunks);
+    (scratch.tile.rows, scratch.chunks) = (raw, chunks);
 }
 
 /// Adds the masses of a tile to those of the head, and clears them.

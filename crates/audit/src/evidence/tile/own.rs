@@ -34,17 +34,22 @@ fn masses<const W: usize>(
     let own = &mut counts.own;
     // Nobody's lanes have infinite gaps, and count as hidden.
     let (mut share, mut bf16, mut f32) = ([0.0_f32; W], [0.0_f32; W], [0.0_f32; W]);
+    let mut ln_sum = [0.0_f64; W];
     for lane in lanes.alive() {
-        let ln_sum = lanes.sum[lane].ln();
-        share[lane] = (1.0 / lanes.sum[lane]) as f32;
-        bf16[lane] = <f32 as Real>::floor(BF16_ULP_NATS - ln_sum);
-        f32[lane] = <f32 as Real>::floor(F32_ULP_NATS - ln_sum);
-        own.entropy_sum += ln_sum;
+        ln_sum[lane] = lanes.sum[lane].ln();
+        own.entropy_sum += ln_sum[lane];
         let query = tile.first_query + lane;
         if query > 0 {
             own.key0_rows += 1;
             own.key0_uniform_sum += 1.0 / f64::from(lanes.last_key[lane] + 1);
         }
+    }
+    // Over all lanes, so that it vectorises.
+    for lane in 0..W {
+        let reciprocal = (1.0 / lanes.sum[lane]) as f32;
+        share[lane] = if lanes.good[lane] { reciprocal } else { 0.0 };
+        bf16[lane] = <f32 as Real>::floor(BF16_ULP_NATS - ln_sum[lane]);
+        f32[lane] = <f32 as Real>::floor(F32_ULP_NATS - ln_sum[lane]);
     }
     let skipped = lanes.pairs(&(0..tile.proven_zero_before));
     own.below_bf16 += skipped;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use kernels::{ScoreTile, count_by_difference, sum_by_difference};
+use kernels::{ScoreTile, sum_by_difference, sum_shares_by_difference};
 use numerics::{Format, MaxReference};
 
-use super::criteria::{Criteria, Found, floors};
-use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
+use super::criteria::{Above, Criteria, Found, MARKS, floors};
+use super::{Block, Carrier, Lanes, PAD, TileScratch, bits, flush_mass, group};
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
 use crate::evidence::lanes::LaneTable;
@@ -15,7 +15,7 @@ use crate::evidence::plan_mass::WeightRounding;
 use crate::evidence::scan::{CHUNK, exp_of_gaps};
 
 /// Room for roundings where two bounds are compared, nats.
-const ROOM_NATS: f64 = 1e-3;
+pub(super) const ROOM_NATS: f64 = 1e-3;
 
 /// One tile under the plans of one group.
 pub(super) struct Taker<'a> {
@@ -23,8 +23,6 @@ pub(super) struct Taker<'a> {
     pub(super) job: &'a Job,
     pub(super) group: &'a Group,
     pub(super) table: &'a LaneTable,
-    /// The table of the forward pass.
-    pub(super) own: &'a LaneTable,
     pub(super) tile: &'a ScoreTile<'a>,
     /// Bound on the difference between a gap of this group and of the forward pass, nats.
     pub(super) slack: f64,
@@ -82,95 +80,6 @@ impl Taker<'_> {
         }
     }
 
-    /// Largest entry of each lane; lanes without a finite one are counted and dropped.
-    #[inline(always)]
-    pub(super) fn maximum<T: Carrier, const W: usize>(
-        &mut self,
-        plans: &[usize],
-        lanes: &mut Lanes<W>,
-        buffers: &mut TileScratch,
-    ) -> [T; W] {
-        if self.is_own {
-            return lanes.max.map(T::of_f32);
-        }
-        let mut max = [T::LOWEST; W];
-        for index in 0..buffers.blocks.len() {
-            let block = buffers.blocks[index].clone();
-            // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
-            if f64::from(block.near) - self.slack > ROOM_NATS {
-                continue;
-            }
-            T::raise(self.entries::<T, W>(&block, lanes, buffers), &mut max);
-        }
-        for lane in 0..W {
-            if lanes.good[lane] && !max[lane].to_f64().is_finite() {
-                lanes.drop_lane(lane);
-                for block in &mut buffers.blocks {
-                    block.hidden = true;
-                }
-                for &plan in plans {
-                    self.counts.plans[plan].non_finite_rows += 1;
-                }
-            }
-        }
-        max
-    }
-
-    /// Entries of a block, the lowest value where a pair is hidden.
-    #[inline(always)]
-    pub(super) fn entries<'b, T: Carrier, const W: usize>(
-        &self,
-        block: &Block,
-        lanes: &Lanes<W>,
-        buffers: &'b mut TileScratch,
-    ) -> &'b mut [T] {
-        let entries = &mut T::entries(buffers)[..block.keys.len() * W];
-        let raw = self.tile.raw(block.keys.clone());
-        self.table
-            .entries::<T, W>(raw, self.tile.first_query, &block.keys, entries);
-        if block.hidden {
-            lanes.hide(&block.keys, T::LOWEST, entries);
-        }
-        entries
-    }
-
-    /// Gaps of a block, the lowest value where a pair is hidden: nothing counts there.
-    #[inline(always)]
-    pub(super) fn gaps<'b, T: Carrier, const W: usize>(
-        &self,
-        block: &Block,
-        lanes: &Lanes<W>,
-        max: &[T; W],
-        buffers: &'b mut TileScratch,
-    ) -> &'b mut [T] {
-        let gaps = &mut T::entries(buffers)[..block.keys.len() * W];
-        let raw = self.tile.raw(block.keys.clone());
-        self.table
-            .gaps::<T, W>(raw, self.tile.first_query, &block.keys, max, gaps);
-        if block.hidden {
-            lanes.hide(&block.keys, T::LOWEST, gaps);
-        }
-        gaps
-    }
-
-    /// [`Taker::gaps`] of the forward pass itself.
-    #[inline(always)]
-    fn own_gaps<'b, const W: usize>(
-        &self,
-        block: &Block,
-        lanes: &Lanes<W>,
-        buffers: &'b mut TileScratch,
-    ) -> &'b mut [f32] {
-        let gaps = &mut buffers.narrow[..block.keys.len() * W];
-        let raw = self.tile.raw(block.keys.clone());
-        self.own
-            .gaps::<f32, W>(raw, self.tile.first_query, &block.keys, &lanes.max, gaps);
-        if block.hidden {
-            lanes.hide(&block.keys, f32::NEG_INFINITY, gaps);
-        }
-        gaps
-    }
-
     /// Whether a block adds to the sums of this group.
     fn is_live(&self, block: &Block) -> bool {
         f64::from(block.near) - self.slack <= UNSUMMED_NATS
@@ -191,12 +100,23 @@ impl Taker<'_> {
             weights.resize(keys, 0.0);
         }
         let mut sums = [0.0_f64; W];
+        let mut narrow = *max;
         for index in 0..buffers.blocks.len() {
             let block = buffers.blocks[index].clone();
             if !self.is_live(&block) {
                 continue;
             }
             let to = &mut weights[block.keys.start * W..block.keys.end * W];
+            let rounded = self.table.rounded::<W>(self.tile.first_query, &block.keys);
+            if let (Some(entries), Some(max)) = (rounded, T::narrow(&mut narrow)) {
+                let mut in_block = [0.0_f32; W];
+                let (tile, last) = (self.tile, &lanes.last_key);
+                tile.weigh_rounded(block.keys, &entries, last, &*max, to, &mut in_block);
+                for lane in 0..W {
+                    sums[lane] += f64::from(in_block[lane]);
+                }
+                continue;
+            }
             let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
             if block.hidden {
                 lanes.hide(&block.keys, T::of(f64::INFINITY), gaps);
@@ -226,6 +146,7 @@ impl Taker<'_> {
         for lane in lanes.alive() {
             share[lane] = (1.0 / lanes.sum[lane]) as f32;
         }
+        let plain = rounding.plain_quotient();
         let mut oldest = self.tile.keys_end();
         for block in buffers.blocks.iter().filter(|block| self.is_live(block)) {
             let keys = &block.keys;
@@ -233,6 +154,10 @@ impl Taker<'_> {
             let weights = &buffers.weights[keys.start * W..keys.end * W];
             let nearest = PAD + self.tile.first_query + 1 - keys.end;
             let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
+            if let Some(plain) = plain {
+                sum_shares_by_difference(W, weights, &share, plain.of_lanes(), mass);
+                continue;
+            }
             let terms = &mut buffers.terms[..keys.len() * W];
             round_weights::<W>(&rounding, weights, &share, terms);
             sum_by_difference(W, terms, mass);
@@ -297,70 +222,68 @@ impl Taker<'_> {
             return;
         }
         let mut thresholds = [[0.0_f64; W]; 5];
+        let fixed = rules.fixed(error);
         for lane in lanes.alive() {
-            let t = rules.thresholds(lanes.sum[lane], error);
+            let t = fixed.unwrap_or_else(|| rules.thresholds(lanes.sum[lane], error));
             let values = [t.own, t.below, t.above, t.numerator, t.weight];
             for (to, from) in thresholds.iter_mut().zip(values) {
                 to[lane] = from;
             }
         }
         // Gaps of 64 bits take four times the work: only where those of the forward pass do not decide.
-        let slack = if self.table.is_wide() {
-            Some(self.slack + ROOM_NATS)
-        } else {
-            None
-        };
+        let slack = self.table.is_wide().then_some(self.slack);
         let criteria = Criteria::new(&thresholds, slack, by_own_rule, lanes);
         let mut found = Found::default();
-        let mut oldest = self.tile.keys_end();
+        let mut marks = [[0; CHUNK]; MARKS];
+        // Blocks that are blind whole, and the oldest key of those that are counted pair by pair.
+        let (mut blind, mut oldest) = (Ranges::default(), self.tile.keys_end());
+        let first = self.job.offsets.base(self.tile.first_query);
         for index in straddling {
             let block = buffers.blocks[index].clone();
-            oldest = oldest.min(block.keys.start);
-            let mut by_difference = std::mem::take(&mut buffers.blind);
-            let mut terms = std::mem::take(&mut buffers.terms);
-            let ones = &mut terms[..block.keys.len() * W];
-            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
-            let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
             let ends = (
                 f64::from(block.near) - self.slack - ROOM_NATS,
                 f64::from(block.far) + self.slack + ROOM_NATS,
             );
-            let pairs = lanes.pairs(&block.keys);
-            let decided = if self.table.is_wide() {
-                let gaps = self.own_gaps::<W>(&block, lanes, buffers);
-                criteria.count(gaps, pairs, ends, &mut found)
-            } else {
-                let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
-                let mut narrow = [0.0_f32; W];
-                for lane in 0..W {
-                    narrow[lane] = max[lane].to_f32();
-                }
-                let gaps = self.gaps::<f32, W>(&block, lanes, &narrow, buffers);
-                criteria.count(gaps, pairs, ends, &mut found)
-            };
-            if let Some(own) = decided {
-                if own > 0 && by_own_rule {
-                    let gaps = &buffers.narrow[..ones.len()];
-                    count_by_difference(W, gaps, criteria.own(), counters);
-                }
-            } else {
-                if max.is_none() {
-                    // Groups that share the sums have finite biases, so no lane is dropped.
-                    *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
-                }
-                let max = max.as_ref().expect("just set");
-                let exact = floors::<T, W>(&thresholds);
-                let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
-                found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, counters);
+            let look = criteria.look(ends);
+            if !look.thresholds().is_empty() {
+                let marks = &mut marks[..look.thresholds().len()];
+                self.mark::<T, W>(plan, &block, look.thresholds(), max, lanes, buffers, marks);
             }
-            (buffers.blind, buffers.terms) = (by_difference, terms);
+            let pairs = lanes.pairs(&block.keys);
+            match criteria.count(&look, pairs, &marks, &mut found) {
+                Some(Above::None) => {}
+                Some(Above::All) => blind.extend(&block.keys),
+                Some(Above::Marked(index)) => {
+                    let counts = &mut self.counts.plans[plan].by_offset;
+                    let first = (first + block.keys.start) as isize;
+                    bits::add_by_offset(&marks[index], first, counts.all_singles_mut());
+                }
+                None => {
+                    if max.is_none() {
+                        // Groups that share the sums have finite biases, so no lane is dropped.
+                        *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
+                    }
+                    let max = max.as_ref().expect("just set");
+                    oldest = oldest.min(block.keys.start);
+                    let exact = floors::<T, W>(&thresholds);
+                    let mut by_difference = std::mem::take(&mut buffers.blind);
+                    let mut terms = std::mem::take(&mut buffers.terms);
+                    let ones = &mut terms[..block.keys.len() * W];
+                    let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
+                    let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
+                    let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
+                    found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, counters);
+                    (buffers.blind, buffers.terms) = (by_difference, terms);
+                }
+            }
         }
         let counts = &mut self.counts.plans[plan];
         counts.numerator += found.numerator;
         counts.weight += found.weight;
         counts.blind += found.own;
         counts.undecided += found.undecided;
-        if by_own_rule {
+        self.add_runs(plan, &blind, lanes);
+        if by_own_rule && oldest < self.tile.keys_end() {
             self.flush_blind::<W>(plan, oldest, buffers);
         }
     }
@@ -446,38 +369,14 @@ fn round_weights<const W: usize>(
     share: &[f32; W],
     out: &mut [f32],
 ) {
-    macro_rules! round {
-        ($weight:expr) => {{
-            let weight = $weight;
-            let shares = share.as_chunks::<8>().0;
-            for key in 0..weights.len() / W {
-                for (index, share) in shares.iter().enumerate() {
-                    let at = key * W + index * 8;
-                    let terms: &[f32; 8] = group(&weights[at..]);
-                    // Into registers first: the compiler does not see that the slices are apart.
-                    let mut values = [0.0_f32; 8];
-                    for lane in 0..8 {
-                        values[lane] = weight(terms[lane], share[lane]);
-                    }
-                    out[at..at + 8].copy_from_slice(&values);
-                }
-            }
-        }};
-    }
-    use crate::evidence::table::Rounding;
-    // One loop a rounding, so that nothing is decided per pair.
-    match rounding.plain_quotient() {
-        Some(Rounding::Keep) => round!(|numerator: f32, share: f32| numerator * share),
-        Some(Rounding::Bf16) => {
-            round!(|numerator: f32, share: f32| Rounding::Bf16.apply(numerator * share))
+    let rows = weights.as_chunks::<W>().0.iter();
+    for (weights, out) in rows.zip(out.as_chunks_mut::<W>().0) {
+        for lane in 0..W {
+            out[lane] = if share[lane] > 0.0 {
+                rounding.weight(weights[lane], share[lane])
+            } else {
+                0.0
+            };
         }
-        Some(Rounding::F16) => {
-            round!(|numerator: f32, share: f32| Rounding::F16.apply(numerator * share))
-        }
-        None => round!(|numerator: f32, share: f32| if share > 0.0 {
-            rounding.weight(numerator, share)
-        } else {
-            0.0
-        }),
     }
 }

@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use kernels::{ScoreTile, count_above, count_by_difference, raise, sum_by_difference};
+use kernels::{ScoreTile, raise, sum_by_difference};
 use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
 use super::plans::{Ranges, Taker};
-use super::{Lanes, PAD, TileScratch, array};
+use super::{Lanes, PAD, TileScratch, array, bits};
 use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
 use crate::evidence::scan::Real;
 
@@ -70,6 +70,8 @@ impl Taker<'_> {
         blind.extend(&skipped);
         let (mut found, mut undecided) = (lanes.pairs(&skipped), 0);
         let mut oldest = self.tile.keys_end();
+        let mut marks = [[0; ScoreTile::BLOCK]; 3];
+        let first = self.job.offsets.base(self.tile.first_query);
         for index in 0..buffers.blocks.len() {
             let (block, number) = (buffers.blocks[index].clone(), number_of[index]);
             let running = &visits[number].maximum;
@@ -99,7 +101,6 @@ impl Taker<'_> {
                 blind.extend(&block.keys);
                 continue;
             }
-            oldest = oldest.min(block.keys.start);
             let mut running = *running;
             let mut thresholds = [[<f32 as Real>::floor(threshold); W]; 3];
             for lane in 0..W {
@@ -110,34 +111,35 @@ impl Taker<'_> {
                     (thresholds[1][lane], thresholds[2][lane]) = (f32::INFINITY, f32::INFINITY);
                 }
             }
+            let looked = thresholds.each_ref().map(|thresholds| &thresholds[..]);
+            self.mark_from(&block, &looked, &running, lanes, buffers, &mut marks);
+            undecided += bits::count(&marks[1]) - bits::count(&marks[2]);
+            if !losing {
+                found += bits::count(&marks[0]);
+                let counts = self.counts.plans[plan].by_offset.all_singles_mut();
+                bits::add_by_offset(&marks[0], (first + block.keys.start) as isize, counts);
+                continue;
+            }
+            oldest = oldest.min(block.keys.start);
             let mut counters = std::mem::take(&mut buffers.blind);
             let mut terms = std::mem::take(&mut buffers.terms);
             let ones = &mut terms[..block.keys.len() * W];
             let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
             let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
             let counts = &mut counters[nearest..nearest + block.keys.len() - 1 + W];
-            let [below, above] = count_above(W, gaps, [&thresholds[1], &thresholds[2]]);
-            undecided += below - above;
-            if losing {
-                let reached = &visits[number].maximum;
-                let risen: [f64; W] =
-                    std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
-                found += lost_pairs(settings, lost, gaps, &thresholds[0], &risen, ones);
-                sum_by_difference(W, ones, counts);
-            } else {
-                let [beyond, _] = count_above(W, gaps, [&thresholds[0], &thresholds[2]]);
-                found += beyond;
-                if beyond > 0 {
-                    count_by_difference(W, gaps, &thresholds[0], counts);
-                }
-            }
+            let reached = &visits[number].maximum;
+            let risen: [f64; W] = std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
+            found += lost_pairs(settings, lost, gaps, &thresholds[0], &risen, ones);
+            sum_by_difference(W, ones, counts);
             (buffers.blind, buffers.terms) = (counters, terms);
         }
         self.add_runs(plan, &blind, lanes);
         let counts = &mut self.counts.plans[plan];
         counts.blind += found;
         counts.undecided += undecided;
-        self.flush_blind::<W>(plan, oldest, buffers);
+        if oldest < self.tile.keys_end() {
+            self.flush_blind::<W>(plan, oldest, buffers);
+        }
     }
 
     /// Largest entry of each lane in each block.
