@@ -9,6 +9,13 @@
 //! | `tiled_backward` | the backward pass likewise |
 //! | `autodiff` | the backward pass registered with burn |
 //! | `learned` | bias tables as differentiable functions of learned parameters |
+#![cfg_attr(
+    not(feature = "autodiff"),
+    allow(
+        dead_code,
+        reason = "nobody calls the backward passes then; they are compiled all the same"
+    )
+)]
 
 #[cfg(feature = "autodiff")]
 mod autodiff;
