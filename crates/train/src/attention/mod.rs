@@ -7,6 +7,8 @@ mod zeroed;
 use kernels::{AttentionInput, AttentionShape, BiasTable, Gradients, Heads};
 use numerics::{BiasFunction, CapOrder, PrecisionPlan};
 
+use crate::ops::each_rows;
+
 pub(crate) use planned::{RowRule, RowWeights};
 
 /// Which weights are exactly zero, in the forward and in the backward pass.
@@ -198,13 +200,19 @@ impl Attention<'_> {
                     dbias: d_table.is_some().then_some(&mut scratch.d_table[..]),
                 },
             );
-            let rows = d_qkv[first * 3 * width..end * 3 * width].chunks_exact_mut(3 * width);
-            for (r, row) in rows.enumerate() {
-                let at = r * width..(r + 1) * width;
-                row[..width].copy_from_slice(&scratch.dq[at.clone()]);
-                row[width..2 * width].copy_from_slice(&scratch.dk[at.clone()]);
-                row[2 * width..].copy_from_slice(&scratch.dv[at]);
-            }
+            let parts = [&scratch.dq[..], &scratch.dk, &scratch.dv];
+            each_rows(
+                &mut d_qkv[first * 3 * width..end * 3 * width],
+                3 * width,
+                |first, rows| {
+                    for (r, row) in rows.chunks_exact_mut(3 * width).enumerate() {
+                        let at = (first + r) * width..(first + r + 1) * width;
+                        for (to, from) in row.chunks_exact_mut(width).zip(parts) {
+                            to.copy_from_slice(&from[at.clone()]);
+                        }
+                    }
+                },
+            );
             if let Some(d_table) = &mut d_table {
                 for (to, &d) in d_table.iter_mut().zip(&scratch.d_table) {
                     *to += d;
