@@ -1,6 +1,6 @@
 """The same training step in PyTorch: configurations A and B, eager, SDPA with the ALiBi mask, fused AdamW.
 
-    python train_torch.py A|B|S [--threads N] [--steps N] [--from FOLDER] [--compile]
+    python train_torch.py A|B|S [--threads N] [--steps N] [--from FOLDER] [--compile] [--name NAME]
 
 With --from FOLDER it starts from the weights and batch that `train_step --dump FOLDER` wrote, so that the losses can be compared:
 ten steps within 1e-4 relative is the goal. Prints one RESULT line.
@@ -76,6 +76,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--from", dest="folder")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--name", help="of this side in the RESULT line")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
@@ -110,7 +111,7 @@ def main():
     cpus.sort()
     median = walls[len(walls) // 2]
     peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM")) / 1024
-    kind = "torch-compile" if args.compile else "torch"
+    kind = args.name or ("torch-compile" if args.compile else "torch")
     rows = c["batch"] * c["length"]
     print(
         f"RESULT {kind} cfg={args.configuration} threads={args.threads} step_med={median:.3f}s cpu_med={cpus[len(cpus) // 2]:.3f}s min={walls[0]:.3f} "
