@@ -305,6 +305,41 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
 }
 
 #[test]
+fn another_tokenizer_is_refused_before_and_during_a_run() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&set.training(&file, "run", "--until 8"));
+    let (mine, run) = (set.at("tokenizer.json"), set.at("run/tokenizer.json"));
+    for path in [&mine, &run] {
+        let mut text = std::fs::read(path).unwrap();
+        text.push(b'\n');
+        std::fs::write(path, text).unwrap();
+    }
+    let wanted = ["tokenizer.json", "its hash differs"];
+    refused(&["train", "--resume", &set.at("run")], &wanted);
+    refused(&set.training(&file, "other", ""), &wanted);
+    assert!(!Path::new(&set.at("other")).exists(), "nothing is left");
+}
+
+#[test]
+fn held_out_text_that_tells_nothing_is_remarked_on() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let remarks = |change: (&str, &str)| {
+        std::fs::write(set.at("changed.toml"), text.replace(change.0, change.1)).unwrap();
+        ok(&["train", &set.at("changed.toml"), "--dry-run"])
+    };
+    assert!(!remarks(("", "")).contains("note:"));
+    assert!(remarks(("held.tok", "train.tok")).contains("note: data.held"));
+    let many = remarks(("eval-tokens = 512", "eval-tokens = 999999999"));
+    assert!(many.contains("note: watch.eval-tokens"), "{many}");
+    ok(&set.encoding(&set.at("corpus.txt"), "none", "0"));
+    let none = remarks(("held.tok", "none/held.tok"));
+    assert!(none.contains("nothing is evaluated"), "{none}");
+}
+
+#[test]
 fn what_is_trained_can_be_measured() {
     let set = Set::new();
     let file = set.run_file("run.toml", "");

@@ -184,13 +184,14 @@ pub(crate) fn each_task<W>(
         .into_par_iter()
         .with_max_len(1)
         .for_each(|_| {
-            let mut work = workspace();
+            // A thread that comes too late makes nothing.
+            let mut work = None;
             loop {
                 let task = next.fetch_add(1, Ordering::Relaxed);
                 if task >= n {
                     break;
                 }
-                run(&mut work, task);
+                run(work.get_or_insert_with(&workspace), task);
             }
         });
 }

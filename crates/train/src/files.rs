@@ -1,9 +1,9 @@
-//! Files written whole, with this crate's errors.
+//! Files read and written as `checkpoint` does: devices are refused, nothing is half-written.
 
 use std::io::{self, Write};
 use std::path::Path;
 
-pub(crate) use checkpoint::files::sync_folder;
+pub(crate) use checkpoint::files::{read, read_to_string, sync_folder};
 
 use crate::error::TrainError;
 

@@ -99,6 +99,9 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
                 config.position.remedy.clone_from(remedy);
             }
             let plan = RunPlan::new(config)?;
+            for remark in plan.remarks() {
+                global.talk().say(&format!("note: {remark}"));
+            }
             let estimate = plan.estimate();
             let text = format!(
                 "{} parameters, {} steps, {} tokens, {:.3e} operations, about {} MiB",

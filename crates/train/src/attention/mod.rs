@@ -4,8 +4,11 @@
 mod planned;
 mod zeroed;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use kernels::{AttentionInput, AttentionShape, BiasTable, Gradients, Heads};
 use numerics::{BiasFunction, CapOrder, PrecisionPlan};
+use rayon::prelude::*;
 
 use crate::ops::each_rows;
 
@@ -95,13 +98,24 @@ pub(crate) struct Attention<'a> {
     pub(crate) sequences: &'a [(usize, usize)],
 }
 
-/// Scratch of the backward pass.
+/// Scratch of the backward pass: gradients of the sequences in work, kept from call to call.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionScratch {
+    spare: Mutex<Vec<SequenceGradients>>,
+}
+
+impl AttentionScratch {
+    fn lock(&self) -> MutexGuard<'_, Vec<SequenceGradients>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gradients of one sequence, `[rows, width]` each.
+#[derive(Debug, Default)]
+struct SequenceGradients {
     dq: Vec<f32>,
     dk: Vec<f32>,
     dv: Vec<f32>,
-    d_table: Vec<f32>,
 }
 
 impl Attention<'_> {
@@ -152,14 +166,21 @@ impl Attention<'_> {
             return self.forward_planned(qkv, out, lse);
         }
         let width = self.width();
+        // Sequence by sequence on each thread: what it packed stays in its cache, and it waits for the others once.
+        let (mut out, mut lse) = (out, lse);
+        let mut parts = Vec::with_capacity(self.sequences.len());
         for &(first, end) in self.sequences {
-            kernels::attention(
-                &self.input(qkv, first, end),
-                &mut out[first * width..end * width],
-                &mut lse[first * self.heads..end * self.heads],
-                None,
-            );
+            let (part, rest) = out.split_at_mut((end - first) * width);
+            let (part_lse, rest_lse) = lse.split_at_mut((end - first) * self.heads);
+            parts.push((first, end, part, part_lse));
+            (out, lse) = (rest, rest_lse);
         }
+        parts
+            .into_par_iter()
+            .with_max_len(1)
+            .for_each(|(first, end, out, lse)| {
+                kernels::attention(&self.input(qkv, first, end), out, lse, None);
+            });
     }
 
     /// Overwrites `d_qkv`; adds to `d_table` (`[heads, distances]`) if given.
@@ -170,54 +191,71 @@ impl Attention<'_> {
         out: &[f32],
         lse: &[f32],
         d_out: &[f32],
-        d_qkv: &mut [f32],
-        mut d_table: Option<&mut [f32]>,
-        scratch: &mut AttentionScratch,
+        mut d_qkv: &mut [f32],
+        d_table: Option<&mut [f32]>,
+        scratch: &AttentionScratch,
     ) {
         if *self.rule != AttentionRule::Exact {
             return self.backward_planned(qkv, d_out, d_qkv, d_table);
         }
         let width = self.width();
+        let mut parts = Vec::with_capacity(self.sequences.len());
         for &(first, end) in self.sequences {
-            let (n, rows) = ((end - first) * width, first * width..end * width);
-            for buffer in [&mut scratch.dq, &mut scratch.dk, &mut scratch.dv] {
-                buffer.resize(n, 0.0);
-            }
-            if d_table.is_some() {
-                scratch
-                    .d_table
-                    .resize(self.heads * self.bias.distances, 0.0);
-            }
-            kernels::attention_backward(
-                &self.input(qkv, first, end),
-                &out[rows.clone()],
-                &lse[first * self.heads..end * self.heads],
-                &d_out[rows],
-                &mut Gradients {
-                    dq: &mut scratch.dq,
-                    dk: &mut scratch.dk,
-                    dv: &mut scratch.dv,
-                    dbias: d_table.is_some().then_some(&mut scratch.d_table[..]),
-                },
-            );
-            let parts = [&scratch.dq[..], &scratch.dk, &scratch.dv];
-            each_rows(
-                &mut d_qkv[first * 3 * width..end * 3 * width],
-                3 * width,
-                |first, rows| {
-                    for (r, row) in rows.chunks_exact_mut(3 * width).enumerate() {
-                        let at = (first + r) * width..(first + r + 1) * width;
-                        for (to, from) in row.chunks_exact_mut(width).zip(parts) {
-                            to.copy_from_slice(&from[at.clone()]);
-                        }
-                    }
-                },
-            );
-            if let Some(d_table) = &mut d_table {
-                for (to, &d) in d_table.iter_mut().zip(&scratch.d_table) {
+            let (part, rest) = d_qkv.split_at_mut((end - first) * 3 * width);
+            parts.push((first, end, part));
+            d_qkv = rest;
+        }
+        let tables: Vec<Vec<f32>> = parts
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|(first, end, d_qkv)| {
+                let rows = first * width..end * width;
+                let mut table = match &d_table {
+                    Some(_) => vec![0.0; self.heads * self.bias.distances],
+                    None => Vec::new(),
+                };
+                let mut own = scratch.lock().pop().unwrap_or_default();
+                for buffer in [&mut own.dq, &mut own.dk, &mut own.dv] {
+                    buffer.resize((end - first) * width, 0.0);
+                }
+                kernels::attention_backward(
+                    &self.input(qkv, first, end),
+                    &out[rows.clone()],
+                    &lse[first * self.heads..end * self.heads],
+                    &d_out[rows],
+                    &mut Gradients {
+                        dq: &mut own.dq,
+                        dk: &mut own.dk,
+                        dv: &mut own.dv,
+                        dbias: d_table.is_some().then_some(&mut table[..]),
+                    },
+                );
+                own.write(d_qkv, width);
+                scratch.lock().push(own);
+                table
+            })
+            .collect();
+        if let Some(d_table) = d_table {
+            for table in &tables {
+                for (to, &d) in d_table.iter_mut().zip(table) {
                     *to += d;
                 }
             }
         }
+    }
+}
+
+impl SequenceGradients {
+    /// Side by side into rows of `[q, k, v]`.
+    fn write(&self, d_qkv: &mut [f32], width: usize) {
+        let parts = [&self.dq[..], &self.dk, &self.dv];
+        each_rows(d_qkv, 3 * width, |first, rows| {
+            for (r, row) in rows.chunks_exact_mut(3 * width).enumerate() {
+                let at = (first + r) * width..(first + r + 1) * width;
+                for (to, from) in row.chunks_exact_mut(width).zip(parts) {
+                    to.copy_from_slice(&from[at.clone()]);
+                }
+            }
+        });
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
+use crate::files;
 
 const MAGIC: &[u8; 8] = b"SNLTOK01";
 
@@ -140,7 +141,7 @@ pub fn write(
 /// # Errors
 /// A file that is no token file, is cut short or too long, or whose ids do not fit its own description.
 pub fn read(path: &Path) -> Result<Tokens, TrainError> {
-    let bytes = std::fs::read(path).map_err(|e| TrainError::io(path, &e))?;
+    let bytes = files::read(path).map_err(|e| TrainError::io(path, &e))?;
     let fail = |what: String| Err(TrainError::file(path, what));
     let Some(rest) = bytes.strip_prefix(MAGIC.as_slice()) else {
         return fail(

@@ -1,6 +1,7 @@
 //! Buffers of a step, reused from step to step.
 
 use crate::attention::{AttentionScratch, Bias};
+use crate::ops::loss::logit_rows;
 use crate::shape::{MlpKind, ModelShape};
 
 /// What a block keeps for its backward pass, for all rows.
@@ -95,6 +96,7 @@ impl Workspace {
         let gates = if shape.mlp == MlpKind::Swiglu { 2 } else { 1 };
         let kept = 6 * width + gates * hidden + shape.heads;
         let rest = 7 * width + (1 + gates) * hidden;
-        4 * (rows * (shape.layers * kept + rest) + (rows * shape.vocab).min(16 * 1024 * 1024))
+        let logits = logit_rows(rows, shape.vocab) * shape.vocab;
+        4 * (rows * (shape.layers * kept + rest) + logits)
     }
 }

@@ -6,8 +6,18 @@ use rayon::prelude::*;
 
 use super::{each_rows, lanes_sum, simd};
 
-/// Logits held at a time, values (64 MiB).
-const LOGITS: usize = 16 * 1024 * 1024;
+/// Logits held at a time, values: 16 MiB stay in a large cache from the product that makes them to the two that read them.
+const LOGITS: usize = 4 * 1024 * 1024;
+/// With a large vocabulary those are so few rows that reading its weights and their gradients counts: then this many rows,
+const ROWS: usize = 512;
+/// but never more values than these (64 MiB).
+const LOGITS_MAX: usize = 16 * 1024 * 1024;
+
+/// Rows of logits that [`head_loss`] holds at a time.
+pub(crate) fn logit_rows(rows: usize, vocab: usize) -> usize {
+    let most = ROWS.min(LOGITS_MAX / vocab);
+    (LOGITS / vocab).max(most).clamp(1, rows.max(1))
+}
 
 /// What [`head_loss`] reads.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +60,7 @@ pub(crate) fn head_loss(
         vocab,
     } = *input;
     let rows = targets.len();
-    let step = (LOGITS / vocab).clamp(1, rows.max(1));
+    let step = logit_rows(rows, vocab);
     buffer.resize(step * vocab, 0.0);
     for first in (0..rows).step_by(step) {
         let n = step.min(rows - first);

@@ -147,7 +147,7 @@ pub fn prune(folder: &Path, keep_last: usize, best: Option<u64>) -> Result<(), T
 /// A file that is missing, cut short or changed; another layout.
 pub fn load(folder: &Path, layout: &Layout) -> Result<Snapshot, TrainError> {
     let path = folder.join("state.json");
-    let text = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
+    let text = files::read(&path).map_err(|e| TrainError::io(&path, &e))?;
     let state: State = serde_json::from_slice(&text)
         .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
     if state.version != 1 {

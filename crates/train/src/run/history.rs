@@ -6,6 +6,7 @@ use super::metrics::{self, Metric};
 use super::plan::RunRecord;
 use crate::config::RunConfig;
 use crate::error::TrainError;
+use crate::files;
 
 /// Records of a run, finished or not.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ impl History {
             }
         };
         let file = folder.join("record.json");
-        let text = std::fs::read(&file).map_err(|e| TrainError::io(&file, &e))?;
+        let text = files::read(&file).map_err(|e| TrainError::io(&file, &e))?;
         let record: RunRecord = serde_json::from_slice(&text)
             .map_err(|e| TrainError::file(&file, format!("is damaged ({e})")))?;
         let config = RunConfig::read(&folder.join("run.toml"))?;

@@ -116,7 +116,7 @@ impl Writer {
     /// Opens `path` for appending, after dropping every line beyond `step` and a last line that was cut short.
     pub(crate) fn open(path: &Path, step: u64) -> Result<Self, TrainError> {
         if path.exists() {
-            let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+            let text = files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
             let mut kept = String::new();
             for line in text.lines() {
                 match serde_json::from_str::<serde_json::Value>(line) {
@@ -160,7 +160,7 @@ impl Writer {
 /// # Errors
 /// A file that cannot be read, a line that is not of this schema.
 pub fn read(path: &Path) -> Result<Vec<Metric>, TrainError> {
-    let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+    let text = files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
     lines(path, &text)
 }
 
@@ -169,7 +169,7 @@ pub fn read(path: &Path) -> Result<Vec<Metric>, TrainError> {
 /// # Errors
 /// As [`read`].
 pub(super) fn read_whole_lines(path: &Path) -> Result<Vec<Metric>, TrainError> {
-    let text = std::fs::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
+    let text = files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     lines(path, &text[..whole])
 }

@@ -137,6 +137,28 @@ impl RunPlan {
         self.held.ids.len()
     }
 
+    /// What is lawful and may not be meant: one line each, with the key.
+    pub fn remarks(&self) -> Vec<String> {
+        let held = self.held.ids.len();
+        let name = self.config.data.held.display();
+        let asked = self.config.watch.eval_tokens;
+        if held < 2 {
+            vec![format!(
+                "data.held: {name} holds {held} tokens, so nothing is evaluated and no best step is known; encode with a larger --held-permille"
+            )]
+        } else if self.train.hash == self.held.hash {
+            vec![format!(
+                "data.held: {name} is the training text, so its loss says nothing about other text"
+            )]
+        } else if asked > held {
+            vec![format!(
+                "watch.eval-tokens: {asked} asked for, {name} holds {held}; every evaluation takes what there is"
+            )]
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Hash that the same configuration would have with another seed.
     pub fn hash_with_seed(&self, seed: u64) -> String {
         let mut config = self.config.clone();

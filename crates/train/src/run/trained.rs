@@ -6,6 +6,7 @@ use super::checkpoint;
 use super::plan::RunRecord;
 use crate::config::RunConfig;
 use crate::error::TrainError;
+use crate::files;
 use crate::network::Network;
 
 /// A network with values.
@@ -104,7 +105,7 @@ fn description(folder: &Path) -> Result<(RunConfig, RunRecord, Network), TrainEr
     }
     let config = RunConfig::read(&file)?;
     let path = folder.join("record.json");
-    let text = std::fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
+    let text = files::read(&path).map_err(|e| TrainError::io(&path, &e))?;
     let record: RunRecord = serde_json::from_slice(&text)
         .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
     let shape = config.shape(record.vocab as usize)?;

@@ -93,6 +93,21 @@ fn is_fresh(folder: &Path) -> Result<bool, TrainError> {
     Ok(!checkpoints.exists() || checkpoint::list(&checkpoints)?.is_empty())
 }
 
+/// The tokenizer's name in a run folder.
+const TOKENIZER: &str = "tokenizer.json";
+
+/// The bytes of a tokenizer file, which must be the one that made the token files.
+fn tokenizer(path: &Path, hash: &str) -> Result<Vec<u8>, TrainError> {
+    let bytes = files::read(path).map_err(|e| TrainError::io(path, &e))?;
+    if blake3::hash(&bytes).to_hex().as_str() != hash {
+        return Err(TrainError::file(
+            path,
+            "is not the tokenizer that made the token files (its hash differs)",
+        ));
+    }
+    Ok(bytes)
+}
+
 fn lock(folder: &Path) -> Result<fs::File, TrainError> {
     let path = folder.join("lock");
     let file = fs::OpenOptions::new()
@@ -122,6 +137,11 @@ impl Trainer {
                 "is not empty; resume the run in it, or choose another folder",
             ));
         }
+        // Before anything is written: a run that is refused leaves no folder behind.
+        let tokenizer = match &plan.config.data.tokenizer {
+            Some(path) => Some(tokenizer(path, &plan.record.tokenizer_hash)?),
+            None => None,
+        };
         let checkpoints = folder.join("checkpoints");
         fs::create_dir_all(&checkpoints).map_err(|e| TrainError::io(&checkpoints, &e))?;
         let lock = lock(folder)?;
@@ -129,17 +149,9 @@ impl Trainer {
         for path in [&mut config.data.train, &mut config.data.held] {
             *path = std::path::absolute(&*path).map_err(|e| TrainError::io(path, &e))?;
         }
-        if let Some(tokenizer) = &config.data.tokenizer {
-            let bytes = fs::read(tokenizer).map_err(|e| TrainError::io(tokenizer, &e))?;
-            let found = blake3::hash(&bytes).to_hex().to_string();
-            if found != plan.record.tokenizer_hash {
-                return Err(TrainError::file(
-                    tokenizer,
-                    "is not the tokenizer that made the token files (its hash differs)",
-                ));
-            }
-            files::write_whole(&folder.join("tokenizer.json"), |out| out.write_all(&bytes))?;
-            config.data.tokenizer = Some(PathBuf::from("tokenizer.json"));
+        if let Some(bytes) = tokenizer {
+            files::write_whole(&folder.join(TOKENIZER), |out| out.write_all(&bytes))?;
+            config.data.tokenizer = Some(PathBuf::from(TOKENIZER));
         }
         let params = plan.network.layout.initial(
             &plan.network.shape,
@@ -185,7 +197,7 @@ impl Trainer {
         let config = &plan.config;
         let lock = lock(folder)?;
         let path = folder.join("record.json");
-        let text = fs::read(&path).map_err(|e| TrainError::io(&path, &e))?;
+        let text = files::read(&path).map_err(|e| TrainError::io(&path, &e))?;
         let record: RunRecord = serde_json::from_slice(&text)
             .map_err(|e| TrainError::file(&path, format!("is damaged ({e})")))?;
         if record.config_hash != plan.record.config_hash {
@@ -203,6 +215,9 @@ impl Trainer {
                 "run.toml was changed since the run began".to_owned()
             };
             return Err(TrainError::file(folder, format!("{what}; begin a new run")));
+        }
+        if config.data.tokenizer.is_some() {
+            tokenizer(&folder.join(TOKENIZER), &record.tokenizer_hash)?;
         }
         let checkpoints = folder.join("checkpoints");
         let found = checkpoint::newest(&checkpoints, &plan.network.layout, &record.config_hash)?;
