@@ -104,6 +104,7 @@ pub(crate) fn study() -> StudyReport {
                 )
             })
             .collect(),
+        left_out: Default::default(),
     };
     let trials: Vec<StudyTrial> = places().map(|(at, seed)| trial(at, seed)).collect();
     StudyReport::of("0.1.0", &outline, &trials)
