@@ -76,7 +76,7 @@ pub(crate) struct GlobalArgs {
     /// Threads to compute with [default: all]; the result does not depend on it
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit, measure, eval, probe and train; a verb that makes no estimate refuses the flag)
+    /// Refuse to start when the estimate exceeds SIZE, such as 4GiB (audit, measure, eval, probe, train and study run; a verb that makes no estimate refuses the flag)
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse::size)]
     pub(crate) max_memory: Option<u64>,
     /// Say nothing on stderr but errors

@@ -1,4 +1,4 @@
-//! Where a command writes, next to what it reads.
+//! Where a command writes.
 
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,14 @@ use std::path::{Path, PathBuf};
 /// A file and the flag that names it.
 pub(crate) type Named<'a> = (&'a str, Option<&'a Path>);
 
-/// Refuses outputs that would overwrite each other or what is read, and files besides `--out` that are called `-`.
-pub(crate) fn separate(outputs: &[Named<'_>], inputs: &[Named<'_>]) -> Result<(), Failure> {
-    let given = |list: &[Named<'_>]| -> Vec<(String, PathBuf)> {
-        let named = list
-            .iter()
-            .filter_map(|(flag, path)| Some((*flag, (*path)?)));
-        named
-            .map(|(flag, path)| (flag.to_owned(), path.to_owned()))
-            .collect()
-    };
-    let (outputs, inputs) = (given(outputs), given(inputs));
-    for (at, (flag, path)) in outputs.iter().enumerate() {
+/// Refuses outputs that would overwrite each other, and files besides `--out` that are called `-`. That nothing which is read is
+/// overwritten is looked after by [`crate::overwrite`].
+pub(crate) fn separate(outputs: &[Named<'_>]) -> Result<(), Failure> {
+    let outputs: Vec<(&str, &Path)> = outputs
+        .iter()
+        .filter_map(|(flag, path)| Some((*flag, (*path)?)))
+        .collect();
+    for (at, &(flag, path)) in outputs.iter().enumerate() {
         if path.as_os_str() == "-" {
             if flag == "--out" {
                 continue;
@@ -26,18 +22,11 @@ pub(crate) fn separate(outputs: &[Named<'_>], inputs: &[Named<'_>]) -> Result<()
                 "{flag} -: stdout is for the document; name a file, or ./- for one of that name"
             )));
         }
-        let same = |(_, other): &&(String, PathBuf)| {
-            other.as_os_str() != "-" && place(other) == place(path)
-        };
+        let same =
+            |(_, other): &&(&str, &Path)| other.as_os_str() != "-" && place(other) == place(path);
         if let Some((other, _)) = outputs[..at].iter().find(same) {
             return Err(Failure::error(format!(
                 "{}: {other} and {flag} name the same file, and one would overwrite the other; name two files",
-                path.display()
-            )));
-        }
-        if let Some((other, _)) = inputs.iter().find(same) {
-            return Err(Failure::error(format!(
-                "{}: {flag} would overwrite what {other} reads; name another file",
                 path.display()
             )));
         }
@@ -74,29 +63,23 @@ mod tests {
         );
         let other = folder.path().join("b.jsonl");
         let (items, prompts) = (("--items", Some(&*file)), ("--prompts", Some(&*spelled)));
-        let error = separate(&[items, prompts], &[]).unwrap_err();
+        let error = separate(&[items, prompts]).unwrap_err();
         assert!(
             error.message().contains("--items and --prompts"),
             "{}",
             error.message()
         );
-        let error = separate(&[items], &[("--text", Some(&*spelled))]).unwrap_err();
-        assert!(error.message().contains("what --text reads"));
-        separate(
-            &[items, ("--prompts", Some(&*other)), ("--out", None)],
-            &[("--text", None)],
-        )
-        .unwrap();
+        separate(&[items, ("--prompts", Some(&*other)), ("--out", None)]).unwrap();
         let dash = Path::new("-");
-        separate(&[("--out", Some(dash))], &[]).unwrap();
-        let error = separate(&[("--items", Some(dash))], &[]).unwrap_err();
+        separate(&[("--out", Some(dash))]).unwrap();
+        let error = separate(&[("--items", Some(dash))]).unwrap_err();
         assert!(error.message().starts_with("--items -: "));
         #[cfg(unix)]
         {
             std::fs::write(&file, "").unwrap();
             let link = folder.path().join("link");
             std::os::unix::fs::symlink(&file, &link).unwrap();
-            assert!(separate(&[items, ("--prompts", Some(&*link))], &[]).is_err());
+            assert!(separate(&[items, ("--prompts", Some(&*link))]).is_err());
         }
     }
 }

@@ -178,7 +178,7 @@ fn outputs_do_not_overwrite_each_other() {
         ),
         (
             format!("--text {0} --prompts {0}", at("text.txt")),
-            "what --text reads",
+            "this command reads that file",
         ),
         ("--items -".to_owned(), "--items -"),
         ("--results -".to_owned(), "--results -"),
@@ -197,7 +197,10 @@ fn outputs_do_not_overwrite_each_other() {
     let task = at("task.jsonl");
     let item = r#"{"query": "one", "choices": [" a", " b"], "gold": 0}"#;
     std::fs::write(&task, item).unwrap();
-    for (items, wanted) in [(task.as_str(), "what --task reads"), ("-", "--items -")] {
+    for (items, wanted) in [
+        (task.as_str(), "this command reads that file"),
+        ("-", "--items -"),
+    ] {
         let model = folder.path().to_str().unwrap();
         let run = support::snellen(["eval", model, "--bytes", "--task", &task, "--items", items]);
         assert!(run.error(2).contains(wanted), "{run:?}");

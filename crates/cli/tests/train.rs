@@ -334,7 +334,7 @@ fn held_out_text_that_tells_nothing_is_remarked_on() {
     assert!(remarks(("held.tok", "train.tok")).contains("note: data.held"));
     let many = remarks(("eval-tokens = 512", "eval-tokens = 999999999"));
     assert!(many.contains("note: watch.eval-tokens"), "{many}");
-    ok(&set.encoding(&set.at("corpus.txt"), "none", "0"));
+    ok(&set.encoding(&set.at("corpus.txt"), "none", "1"));
     let none = remarks(("held.tok", "none/held.tok"));
     assert!(none.contains("nothing is evaluated"), "{none}");
 }

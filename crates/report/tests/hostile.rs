@@ -18,8 +18,13 @@ fn poison(value: &mut Value, key: &str) {
             if !["verb", "severity", "status", "plan", "sight"].contains(&key)
                 && text != "snellen" =>
         {
-            // no two changes of a cell have one name, and a document where they do is refused
-            let own = if key == "change" { text.as_str() } else { "" };
+            // Names that tell entries of a list apart stay different: a document where they do not is refused.
+            let names = ["change", "trial", "trials", "variant", "quantity", "name"];
+            let own = if names.contains(&key) {
+                text.as_str()
+            } else {
+                ""
+            };
             *text = format!("{HOSTILE}{own}");
         }
         Value::Array(items) => items.iter_mut().for_each(|item| poison(item, key)),

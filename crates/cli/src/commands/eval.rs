@@ -80,17 +80,10 @@ const RULES: &str = "Texts: each window is run by itself; every token is predict
 
 /// Runs the verb.
 pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
-    separate(
-        &[
-            ("--items", args.items.as_deref()),
-            ("--out", global.out.as_deref()),
-        ],
-        &[
-            ("--task", args.task.as_deref()),
-            ("--text", args.text.as_deref()),
-            ("--tokens", args.tokens.as_deref()),
-        ],
-    )?;
+    separate(&[
+        ("--items", args.items.as_deref()),
+        ("--out", global.out.as_deref()),
+    ])?;
     let checkpoint = Arc::new(describe::open(&args.path)?);
     let spec = checkpoint.runnable()?.clone();
     let mut envelope = Envelope::new("eval", super::VERSION);

@@ -69,12 +69,14 @@ fn refuse_idle_flags(verb: &Verb, global: &GlobalArgs) -> Result<(), Failure> {
         Verb::Explain(_) => "explain",
         Verb::Tokens(_) => "tokens",
         Verb::Export(_) => "export",
-        Verb::Study(_) => "study",
         Verb::Completions(_) => "completions",
         Verb::Man(_) => "man",
-        Verb::Audit(_) | Verb::Measure(_) | Verb::Eval(_) | Verb::Probe(_) | Verb::Train(_) => {
-            return Ok(());
-        }
+        Verb::Audit(_)
+        | Verb::Measure(_)
+        | Verb::Eval(_)
+        | Verb::Probe(_)
+        | Verb::Train(_)
+        | Verb::Study(_) => return Ok(()),
     };
     global.refuse_estimating(no_estimate)
 }

@@ -29,8 +29,8 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             ranges::horizon(report)
         }
         Document::Probe(report) => {
-            probe::report(report)?;
-            ranges::probe(report)
+            ranges::probe(report)?;
+            probe::report(report)
         }
         Document::Eval(report) => {
             eval(report)?;
@@ -41,8 +41,8 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             ranges::train(report)
         }
         Document::Study(report) => {
-            study::report(report)?;
-            ranges::study(report)
+            ranges::study(report)?;
+            study::report(report)
         }
         // the documents of a pair were looked at when they were read
         Document::Inspect(_) | Document::Prompts(_) | Document::Pair(_) | Document::Explain(_) => {

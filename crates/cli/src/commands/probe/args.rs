@@ -85,21 +85,12 @@ pub(crate) struct ProbeArgs {
 impl ProbeArgs {
     /// Refuses files that would overwrite each other.
     pub(super) fn separate_files(&self, global: &GlobalArgs) -> Result<(), Failure> {
-        let mut inputs = vec![("--text", self.text.as_deref())];
-        inputs.extend(
-            self.merge
-                .iter()
-                .map(|file| ("--merge", Some(file.as_path()))),
-        );
-        separate(
-            &[
-                ("--results", self.results.as_deref()),
-                ("--items", self.items.as_deref()),
-                ("--prompts", self.prompts.as_deref()),
-                ("--out", global.out.as_deref()),
-            ],
-            &inputs,
-        )
+        separate(&[
+            ("--results", self.results.as_deref()),
+            ("--items", self.items.as_deref()),
+            ("--prompts", self.prompts.as_deref()),
+            ("--out", global.out.as_deref()),
+        ])
     }
 
     /// The task with the facts asked for.
