@@ -247,7 +247,7 @@ fn a_report_whose_rows_were_changed_is_refused() {
         let error = crate::Document::from_json(&changed.to_string()).unwrap_err();
         let error = error.to_string();
         assert!(
-            error.contains("table recall") && error.contains(wanted),
+            error.contains("recall") && error.contains(wanted),
             "{wanted}: {error}"
         );
     }
