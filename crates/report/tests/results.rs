@@ -419,8 +419,10 @@ fn a_probe_whose_cells_were_changed_is_refused() {
         ("log_probability", |doc| {
             doc["cells"][0]["results"][0]["log_probability"] = (-77.0).into();
         }),
-        ("twice", |doc| doc["cells"][1] = doc["cells"][0].clone()),
-        ("hits of", |doc| doc["all"]["hits"] = 0.into()),
+        ("cells.hits", |doc| {
+            doc["cells"][1] = doc["cells"][0].clone()
+        }),
+        ("all.hits", |doc| doc["all"]["hits"] = 0.into()),
         ("all.area_under_accuracy", |doc| {
             doc["all"]["area_under_accuracy"] = 0.123.into()
         }),
