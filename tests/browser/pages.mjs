@@ -145,21 +145,51 @@ function found(source, ease) {
   };
   out.model.trained_length = 512;
   const score = (hits, n, old) => ({ ...old, samples: n, hits, accuracy: hits / n, ...wilson(hits, n) });
-  const sum = (cells) => {
-    const n = cells.reduce((all, cell) => all + cell.samples, 0);
-    const hits = cells.reduce((all, cell) => all + cell.hits, 0);
-    return { ...score(hits, n, out.all), cells: cells.length, area_under_accuracy: hits / n };
-  };
   for (const cell of out.cells) {
     const share = ease * Math.max(0, 1.3 - cell.length / 1000) * (1 - 0.8 * Math.sin(Math.PI * cell.depth) * (cell.length / 1200));
     for (const sample of cell.results) {
       sample.hit = random() < share;
       if (sample.hit) sample.answer = ` ${sample.key}.`;
     }
-    Object.assign(cell, score(cell.results.filter((sample) => sample.hit).length, cell.results.length, {}));
+    Object.assign(cell, scoreOf(cell.results));
     if (cell.hits === cell.samples) cell.what_if = [];
     for (const changed of cell.what_if) Object.assign(changed, score(cell.length > 700 ? cell.hits : Math.min(cell.samples, cell.hits + 1), cell.samples, {}));
   }
+  return summedUp(out);
+}
+
+/** What a probe says of the samples of a cell, or of several: the program refuses sums that are not those of the samples. */
+function scoreOf(samples) {
+  const n = samples.length;
+  const hits = samples.filter((sample) => sample.hit).length;
+  const nats = samples.map((sample) => sample.log_probability).filter((value) => value !== null);
+  const mean = nats.reduce((all, value) => all + value, 0) / nats.length;
+  const spread = nats.reduce((all, value) => all + (value - mean) ** 2, 0);
+  return {
+    samples: n, hits, accuracy: hits / n, ...wilson(hits, n),
+    log_probability: nats.length ? mean : null,
+    log_probability_standard_error: nats.length > 1 ? Math.sqrt(spread / (nats.length - 1) / nats.length) : null,
+  };
+}
+
+/** Mean height of points [x, y] by the trapezoid rule. */
+function meanHeight(points) {
+  points.sort((a, b) => a[0] - b[0]);
+  const extent = points.at(-1)[0] - points[0][0];
+  if (extent === 0) return points[0][1];
+  return points.slice(1).reduce((all, [x, y], i) => all + ((x - points[i][0]) * (y + points[i][1])) / 2, 0) / extent;
+}
+
+/** The sums over the cells of a probe of a model trained at 512 tokens. */
+function summedUp(out) {
+  const sum = (cells) => {
+    const lengths = [...new Set(cells.map((cell) => cell.length))];
+    const heights = lengths.map((length) => [
+      Math.log2(length),
+      meanHeight(cells.filter((cell) => cell.length === length).map((cell) => [cell.depth, cell.accuracy])),
+    ]);
+    return { ...scoreOf(cells.flatMap((cell) => cell.results)), cells: cells.length, area_under_accuracy: meanHeight(heights) };
+  };
   out.all = sum(out.cells);
   out.inside_trained_length = sum(out.cells.filter((cell) => cell.length <= 512));
   out.beyond_trained_length = sum(out.cells.filter((cell) => cell.length > 512));
@@ -182,13 +212,10 @@ function hostileProbe(source) {
   out.settings.tokenizer = HOSTILE;
   for (const cell of out.cells) {
     for (const sample of cell.results) if (!sample.hit) sample.answer = HOSTILE;
-    for (const changed of cell.what_if) changed.change = HOSTILE;
+    cell.what_if.forEach((changed, i) => { changed.change = `${HOSTILE}${i || ""}`; });
   }
-  const [gone] = out.cells.splice(6, 1);
-  out.all.cells -= 1;
-  out.all.samples -= gone.samples;
-  out.all.hits -= gone.hits;
-  return out;
+  out.cells.splice(6, 1);
+  return summedUp(out);
 }
 
 /** A run with recall tasks: the run of the repository has none. */
