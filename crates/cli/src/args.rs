@@ -236,7 +236,7 @@ impl PlanArgs {
                 crate::Failure::error(format!("--plan {spec:?}: {error}{hint}"))
             })?;
             if !plans.iter().any(|earlier| earlier.key() == plan.key()) {
-                plans.push(facts.as_run_by(plan.with_model_convention(&facts.convention)));
+                plans.push(facts.as_run_by(plan));
             }
         }
         Ok(plans)

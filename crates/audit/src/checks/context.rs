@@ -12,6 +12,9 @@ use crate::evidence::{Evidence, HeadEvidence};
 /// short to tell. `(H(T) - 1)/(T - 1) <= 0.05` from 81 tokens on.
 pub const SINK_BASELINE_MAX: f64 = 0.05;
 
+/// Length in tokens of the verbs that take one without a text, where neither the user nor the model says another.
+pub const LENGTH_DEFAULT: u64 = 2048;
+
 /// What weights alone prove about one head under one plan. Distances in tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertifiedHead {
@@ -110,10 +113,17 @@ impl<'a> AuditContext<'a> {
             verb
         };
         let mut words = vec!["snellen".to_owned(), verb.to_owned()];
-        match (verb, self.slopes()) {
-            ("measure", _) if unnamed => {}
-            ("horizon", Some(slopes)) if unnamed => {
-                let slopes: Vec<_> = slopes.iter().map(f64::to_string).collect();
+        let slopes = || {
+            Some(
+                self.slopes()?
+                    .iter()
+                    .map(f64::to_string)
+                    .collect::<Vec<_>>(),
+            )
+        };
+        match verb {
+            "measure" if unnamed => {}
+            "horizon" if unnamed && let Some(slopes) = slopes() => {
                 words.push(format!("--slopes {}", slopes.join(",")));
             }
             _ => words.push(self.target.words(verb)),
@@ -126,7 +136,7 @@ impl<'a> AuditContext<'a> {
         // What the verb takes where no length is said.
         let default = match verb {
             "measure" if self.evidence.is_some() => None,
-            "audit" | "horizon" => self.facts.trained_length.or(Some(2048)),
+            "audit" | "horizon" => self.facts.trained_length.or(Some(LENGTH_DEFAULT)),
             _ => Some(self.length),
         };
         if default != Some(self.length) && !rest.contains("--length") {

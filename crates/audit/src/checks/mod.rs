@@ -27,7 +27,9 @@ use std::fmt::Write as _;
 
 use crate::finding::Finding;
 
-pub use context::{AuditContext, CertifiedHead, SINK_BASELINE_MAX, Target, shell_word};
+pub use context::{
+    AuditContext, CertifiedHead, LENGTH_DEFAULT, SINK_BASELINE_MAX, Target, shell_word,
+};
 
 /// How safe a remedy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

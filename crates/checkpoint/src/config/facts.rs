@@ -114,11 +114,12 @@ impl ModelFacts {
         scale * self.bias.interpolation
     }
 
-    /// A plan as its runtime runs this very model: where the runtime is known not to read a setting of the slopes, the plan has the
-    /// slopes that it uses instead (the notes say so; docs/FAMILIES.md has the sources).
+    /// A plan for this very model. An idealised one stores the bias in the model's form; where a runtime is known not to read a setting of
+    /// the slopes, its plan has the slopes that it uses instead (the notes say so; docs/FAMILIES.md has the sources).
     #[must_use]
     pub fn as_run_by(&self, plan: PrecisionPlan) -> PrecisionPlan {
         use PlanName::{HfEager, HfSdpa, VllmPaged, VllmTriton};
+        let plan = plan.with_model_convention(&self.convention);
         for note in &self.notes {
             match (note, &self.slopes) {
                 (Note::MptBiasMaxIgnored { .. }, SlopeSchedule::Mpt { bias_max })

@@ -6,7 +6,7 @@ use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
 use ::audit::bounds::{BoundsOptions, HeadBounds, static_bounds};
 use ::audit::certificate::{CertificateInput, HeadCertificate, certify};
-use ::audit::checks::{AuditContext, CertifiedHead, Target, run_all};
+use ::audit::checks::{AuditContext, CertifiedHead, LENGTH_DEFAULT, Target, run_all};
 use checkpoint::HashCover;
 use clap::Args;
 use numerics::PrecisionPlan;
@@ -16,9 +16,6 @@ use report::schema::{
     AuditHead, AuditPlanCertificate, AuditReport, AuditSummary, Envelope, Outcome,
 };
 use std::path::PathBuf;
-
-/// Length where nothing says another.
-const LENGTH_DEFAULT: u64 = 2048;
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use super::describe;
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
-use ::audit::checks::{AuditContext, Target, run_all};
+use ::audit::checks::{AuditContext, LENGTH_DEFAULT, Target, run_all};
 use checkpoint::{Checkpoint, HashCover, ModelFacts};
 use clap::Args;
 use numerics::{BiasForm, ScaleOrder};
@@ -12,9 +12,6 @@ use report::schema::{
     TensorRow,
 };
 use std::path::PathBuf;
-
-/// Length the checks are asked about where the configuration states none; no check of a configuration depends on it.
-const LENGTH_DEFAULT: u64 = 2048;
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
@@ -55,6 +52,7 @@ pub(crate) fn run(args: &InspectArgs, global: &GlobalArgs) -> Result<Exit, Failu
         target: Target::Path(&target),
         facts,
         plans: &[],
+        // no check of a configuration depends on it
         length: facts.trained_length.unwrap_or(LENGTH_DEFAULT),
         text: None,
         certificates: None,

@@ -20,7 +20,18 @@ struct Inputs<'a> {
     bias: &'a [f32],
 }
 
-impl Inputs<'_> {
+impl<'a> Inputs<'a> {
+    /// Dense rows of queries, keys and values, and a contiguous bias.
+    fn new(params: &'a AttentionParams, [q, k, v, bias]: [&'a FlexTensor; 4]) -> Self {
+        Self {
+            params,
+            q: Rows::new(q),
+            k: Rows::new(k),
+            v: Rows::new(v),
+            bias: slice(bias),
+        }
+    }
+
     /// The call of a segment. `bias_keys` is the part of a bias by key that belongs to it, if it is not all of it.
     fn segment<'b>(&'b self, segment: &Segment, bias_keys: &'b [f32]) -> AttentionInput<'b> {
         let s = self.params.shape;
@@ -69,13 +80,7 @@ fn slice(tensor: &FlexTensor) -> &[f32] {
 fn forward([q, k, v, bias]: [FlexTensor; 4], params: &AttentionParams) -> (FlexTensor, FlexTensor) {
     let (q, k, v) = (dense_rows(q), dense_rows(k), dense_rows(v));
     let bias = contiguous(bias);
-    let inputs = Inputs {
-        params,
-        q: Rows::new(&q),
-        k: Rows::new(&k),
-        v: Rows::new(&v),
-        bias: slice(&bias),
-    };
+    let inputs = Inputs::new(params, [&q, &k, &v, &bias]);
     let s = params.shape;
     let row = s.n_heads * s.head_width;
     let (out_shape, lse_shape) = (
@@ -135,13 +140,7 @@ fn backward(
     // An incoming gradient may have any layout, an expanded one included.
     let [out, lse, gradient] = [out, lse, gradient].map(contiguous);
     let (out, lse, gradient) = (slice(&out), slice(&lse), slice(&gradient));
-    let inputs = Inputs {
-        params,
-        q: Rows::new(&q),
-        k: Rows::new(&k),
-        v: Rows::new(&v),
-        bias: slice(&bias),
-    };
+    let inputs = Inputs::new(params, [&q, &k, &v, &bias]);
     let s = params.shape;
     let (row, kv_row) = (s.n_heads * s.head_width, s.n_kv_heads * s.head_width);
     let mut dq = vec![0f32; s.n_queries * row];

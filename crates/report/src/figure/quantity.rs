@@ -6,8 +6,8 @@ use super::scale::{Kind, Scale};
 use crate::document::Document;
 use crate::number::{Distance, percent, short};
 use crate::schema::{
-    AuditHead, AuditPlanCertificate, AuditReport, HorizonHead, HorizonPlan, HorizonReport,
-    MeasureHead, MeasurePlanEvidence, MeasureReport, PlanInfo,
+    AuditHead, AuditPlanCertificate, AuditReport, FindingRecord, HorizonHead, HorizonPlan,
+    HorizonReport, MeasureHead, MeasurePlanEvidence, MeasureReport, PlanInfo,
 };
 
 /// What a quantity is compared with.
@@ -305,24 +305,29 @@ fn horizon(report: &HorizonReport, name: &str, width: f64) -> Option<Vec<Figure>
     Some(draw(&grid, chosen, None, width).into_iter().collect())
 }
 
+/// The bars of one plan in rows of layers, with the letters of its findings.
+fn marked(
+    findings: &[FindingRecord],
+    plan: &str,
+    bars: impl Iterator<Item = (u64, u64, Option<Bar>)>,
+) -> Grid {
+    Grid::by_layer(bars.map(|(layer, head, bar)| {
+        let mark = crate::text::mark(findings, plan, layer, head);
+        (layer, head, Place { bar, mark })
+    }))
+}
+
 fn audit(report: &AuditReport, name: &str, width: f64) -> Option<Vec<Figure>> {
     let chosen = AUDIT.iter().find(|quantity| quantity.name == name)?;
     let bounds = report.heads.iter().filter_map(|head| head.score_bound);
     let context = context(report.envelope.length, bounds);
     Some(by_plan(&report.plans, chosen, width, |plan| {
-        let place = |head: &AuditHead| Place {
-            bar: head
-                .plans
-                .get(plan)
-                .and_then(|own| (chosen.of)(head, own, context)),
-            mark: crate::text::mark(&report.outcome.findings, plan, head.layer, head.head),
-        };
-        Grid::by_layer(
-            report
-                .heads
-                .iter()
-                .map(|head| (head.layer, head.head, place(head))),
-        )
+        let bars = report.heads.iter().map(|head: &AuditHead| {
+            let own = head.plans.get(plan);
+            let bar = own.and_then(|own| (chosen.of)(head, own, context));
+            (head.layer, head.head, bar)
+        });
+        marked(&report.outcome.findings, plan, bars)
     }))
 }
 
@@ -330,19 +335,12 @@ fn measure(report: &MeasureReport, name: &str, width: f64) -> Option<Vec<Figure>
     let chosen = MEASURE.iter().find(|quantity| quantity.name == name)?;
     let context = context(report.envelope.length, std::iter::empty());
     Some(by_plan(&report.plans, chosen, width, |plan| {
-        let place = |head: &MeasureHead| Place {
-            bar: head
-                .plans
-                .get(plan)
-                .and_then(|own| (chosen.of)(head, own, context)),
-            mark: crate::text::mark(&report.outcome.findings, plan, head.layer, head.head),
-        };
-        Grid::by_layer(
-            report
-                .heads
-                .iter()
-                .map(|head| (head.layer, head.head, place(head))),
-        )
+        let bars = report.heads.iter().map(|head: &MeasureHead| {
+            let own = head.plans.get(plan);
+            let bar = own.and_then(|own| (chosen.of)(head, own, context));
+            (head.layer, head.head, bar)
+        });
+        marked(&report.outcome.findings, plan, bars)
     }))
 }
 

@@ -6,7 +6,7 @@ use super::describe;
 use crate::args::{GlobalArgs, PlanArgs};
 use crate::failure::{Exit, Failure};
 use crate::parse;
-use ::audit::checks::{AuditContext, run_all};
+use ::audit::checks::{AuditContext, LENGTH_DEFAULT, run_all};
 use clap::{Args, ValueEnum};
 use numerics::{
     BiasForm, BiasFunction, Criterion, Format, HorizonInput, PrecisionPlan, Remedy, ScaleOrder,
@@ -16,9 +16,6 @@ use report::number::finite;
 use report::schema::{Envelope, HorizonHead, HorizonPlan, HorizonReport, HorizonSummary, Outcome};
 use std::path::PathBuf;
 use subject::Subject;
-
-/// Length where nothing says another.
-const LENGTH_DEFAULT: u64 = 2048;
 
 /// Arguments of `horizon`.
 #[derive(Debug, Args)]

@@ -167,7 +167,7 @@ impl Run<'_> {
             return Ok(None);
         };
         let settings = &self.trial.evaluate;
-        let convention = &own.checkpoint.config.convention;
+        let facts = &own.checkpoint.config;
         let plans: Result<Vec<PrecisionPlan>, _> = settings
             .plans
             .iter()
@@ -176,7 +176,7 @@ impl Run<'_> {
         let plans = plans.map_err(|error| Failure::error(format!("evaluate.plans: {error}")))?;
         let plans = plans
             .into_iter()
-            .map(|plan| plan.with_model_convention(convention))
+            .map(|plan| facts.as_run_by(plan))
             .collect();
         let options = EvidenceOptions {
             length,
