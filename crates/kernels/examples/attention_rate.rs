@@ -1,6 +1,8 @@
 //! Prints what the attention kernels cost, beside the matrix-product rate of the same process.
 //!
-//! `cargo run --release -p snellen-kernels --example attention_rate -- [THREADS [LENGTH...]] [NAME]`, NAME a part of the name of the lines wanted
+//! `cargo run --release -p snellen-kernels --example attention_rate -- [THREADS [LENGTH...]] [contiguous] [NAME]`, NAME a part of the name of the
+//! lines wanted. Queries, keys and values lie in the rows of one product, `[tokens, 3, heads, width]`, or contiguous,
+//! `[3, heads, tokens, width]`, as PyTorch's benchmarks have them.
 //!
 //! 16 causal heads of width 64 with press slopes. Every time is in CPU milliseconds of all threads together, the median of several
 //! runs, because on a shared machine the wall clock says little; `busiest` is the share of the thread that worked most, so that
@@ -55,14 +57,19 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// CPU seconds of every thread of this process so far (Linux); empty elsewhere.
+/// CPU seconds so far of every thread of this process but the first, which reads this (Linux); empty elsewhere. The system
+/// brings a thread's number up to date when it stops to run: that of a running one can be a tick of 4 ms old.
 fn cpu_seconds() -> BTreeMap<String, f64> {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return BTreeMap::new();
     };
+    let first = std::process::id().to_string();
     tasks
         .filter_map(|task| {
             let task = task.ok()?;
+            if task.file_name() == *first {
+                return None;
+            }
             let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
             let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
             Some((
@@ -73,7 +80,7 @@ fn cpu_seconds() -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// CPU seconds of `f` in all threads, and the share of the busiest.
+/// CPU seconds of `f` in all threads of a pool that it hands all its work to, and the share of the busiest.
 fn time(f: &mut dyn FnMut()) -> (f64, f64) {
     let before = cpu_seconds();
     f();
@@ -109,21 +116,24 @@ impl Product {
         }
     }
 
-    /// GFLOP per CPU second.
-    fn rate(&mut self) -> f64 {
+    fn run(&mut self) {
         let n = Self::N;
-        let (seconds, _) = time(&mut || {
-            let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
-            #[allow(unsafe_code, reason = "the interface of `gemm`")]
-            // SAFETY: three row-major matrices of `n * n`.
-            unsafe {
-                let s = n as isize;
-                let (one, none) = (1.0_f32, gemm::Parallelism::None);
-                gemm::gemm(
-                    n, n, n, c, 1, s, false, a, 1, s, b, 1, s, 0.0, one, false, false, false, none,
-                );
-            }
-        });
+        let (a, b, c) = (self.a.as_ptr(), self.b.as_ptr(), self.c.as_mut_ptr());
+        #[allow(unsafe_code, reason = "the interface of `gemm`")]
+        // SAFETY: three row-major matrices of `n * n`.
+        unsafe {
+            let s = n as isize;
+            let (one, none) = (1.0_f32, gemm::Parallelism::None);
+            gemm::gemm(
+                n, n, n, c, 1, s, false, a, 1, s, b, 1, s, 0.0, one, false, false, false, none,
+            );
+        }
+    }
+
+    /// GFLOP per CPU second, on one thread of `pool`.
+    fn rate(&mut self, pool: &rayon::ThreadPool) -> f64 {
+        let n = Self::N;
+        let (seconds, _) = time(&mut || pool.install(|| self.run()));
         2.0 * (n as f64).powi(3) / seconds / 1e9
     }
 }
@@ -145,7 +155,10 @@ impl Line {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let filter = args.iter().find(|a| a.parse::<usize>().is_err());
+    let contiguous = args.iter().any(|a| a == "contiguous");
+    let filter = args
+        .iter()
+        .find(|a| a.parse::<usize>().is_err() && *a != "contiguous");
     let args: Vec<usize> = args.iter().filter_map(|a| a.parse().ok()).collect();
     let threads = args.first().copied().unwrap_or(1);
     let lengths = if args.len() > 1 {
@@ -160,11 +173,18 @@ fn main() {
     let mut product = Product::new();
     for n in lengths {
         let x = numbers(3 * n * HEADS * WIDTH, 1);
-        let part = |i: usize| Heads {
-            data: &x,
-            offset: i * HEADS * WIDTH,
-            row_stride: 3 * HEADS * WIDTH,
-            head_stride: WIDTH,
+        let part = |i: usize| {
+            let (offset, row_stride, head_stride) = if contiguous {
+                (i * HEADS * WIDTH * n, WIDTH, WIDTH * n)
+            } else {
+                (i * HEADS * WIDTH, 3 * HEADS * WIDTH, WIDTH)
+            };
+            Heads {
+                data: &x,
+                offset,
+                row_stride,
+                head_stride,
+            }
         };
         let mut table = vec![0.0; HEADS * n];
         for (i, b) in table.iter_mut().enumerate() {
@@ -277,7 +297,7 @@ fn main() {
                 });
                 let rate = line.operations(n) * (1.0 - result.3) / seconds / 1e9;
                 result.0.push(seconds);
-                result.1.push(rate / product.rate());
+                result.1.push(rate / product.rate(&pool));
                 result.2.push(busiest);
             }
         }
@@ -294,6 +314,6 @@ fn main() {
             );
         }
     }
-    let rates = (0..9).map(|_| product.rate()).collect();
+    let rates = (0..9).map(|_| product.rate(&pool)).collect();
     println!("gemm 1024^3: {:.1} GFLOP per CPU second", median(rates));
 }

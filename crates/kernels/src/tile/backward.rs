@@ -117,7 +117,6 @@ pub(crate) unsafe fn backward_tile<S: Lanes, const R: usize, const NV: usize>(
     );
     let slope = scratch.slope.as_mut_ptr();
     let zero = s.splat(0.0);
-    let one = s.splat(1.0);
     let first_query = task.query_offset + first_row;
     let n_keys = if task.causal {
         (first_query + rows).min(task.n_keys)
@@ -237,12 +236,12 @@ pub(crate) unsafe fn backward_tile<S: Lanes, const R: usize, const NV: usize>(
             let mut c = 0;
             while c + R <= width {
                 let to = dqt.add(c * tile);
-                weighted_values::<S, R, NV>(s, k0.add(c), task.k.stride, ds, nk, to, &[one; NV]);
+                weighted_values::<S, R, NV>(s, k0.add(c), task.k.stride, ds, nk, to, None);
                 c += R;
             }
             while c < width {
                 let to = dqt.add(c * tile);
-                weighted_values::<S, 1, NV>(s, k0.add(c), task.k.stride, ds, nk, to, &[one; NV]);
+                weighted_values::<S, 1, NV>(s, k0.add(c), task.k.stride, ds, nk, to, None);
                 c += 1;
             }
             let at = j0 * wide;
@@ -425,12 +424,12 @@ unsafe fn outer_keys<S: Lanes, const R: usize, const NC: usize>(
     unsafe {
         let mut i = 0;
         while i + 2 <= rows {
-            dot_step::<S, R, NC>(s, p.add(i), tile, x.add(i * wide), &mut acc);
-            dot_step::<S, R, NC>(s, p.add(i + 1), tile, x.add((i + 1) * wide), &mut acc);
+            dot_step::<S, R, NC, 0>(s, p.add(i), tile, x.add(i * wide), &mut acc);
+            dot_step::<S, R, NC, 0>(s, p.add(i + 1), tile, x.add((i + 1) * wide), &mut acc);
             i += 2;
         }
         if i < rows {
-            dot_step::<S, R, NC>(s, p.add(i), tile, x.add(i * wide), &mut acc);
+            dot_step::<S, R, NC, 0>(s, p.add(i), tile, x.add(i * wide), &mut acc);
         }
         for r in 0..R {
             for v in 0..NC {

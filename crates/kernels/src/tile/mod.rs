@@ -46,7 +46,7 @@ pub(crate) use scores::{AddBias, DifferenceBias, KeyBias, NoBias};
 use ends::{pack_rows, write_out};
 use scores::{cap_block, finish_scores, plain_scores, products, watched_scores};
 use seed::first_maxima;
-use values::{is_finite, weighted_values, weighted_values_masked};
+use values::{is_finite, visible_values, weighted_values, weighted_values_masked};
 
 /// Keys of one block.
 pub(crate) const KEY_BLOCK: usize = 64;
@@ -226,6 +226,25 @@ struct Block<'a, 'b> {
     padded: bool,
 }
 
+impl Block<'_, '_> {
+    /// Vectors, from the first, whose queries all come before keys `j` and later.
+    fn hidden_vectors<S: Lanes>(&self, j: usize) -> usize {
+        let past_first = (self.j0 + j).saturating_sub(self.first_query);
+        if self.diagonal {
+            past_first / S::WIDTH
+        } else {
+            0
+        }
+    }
+
+    /// First key that is hidden from more than the first `vectors` vectors.
+    fn first_hidden<S: Lanes>(&self, vectors: usize) -> usize {
+        (self.first_query + (vectors + 1) * S::WIDTH)
+            .saturating_sub(self.j0)
+            .min(self.nk)
+    }
+}
+
 /// Attention of `rows` queries from row `first_row` on, `rows <= NV * WIDTH`. `R` is the number of keys (then of channels)
 /// that a micro-kernel treats at once.
 ///
@@ -350,6 +369,13 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             alpha[v] = exp(s, s.sub(m[v], base[v]));
             m[v] = mx[v];
         }
+        // Asked of `alpha` and not of the maxima: held over the exponential, they would push accumulators of the products out of the
+        // registers.
+        let mut moved = false;
+        for v in 0..NV {
+            moved |= !s.all(s.le(s.splat(1.0), alpha[v]));
+        }
+        let moved = moved.then_some(&alpha);
         let mut sum = [zero; NV];
         for j in 0..nk {
             for v in 0..NV {
@@ -375,32 +401,23 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             };
             if !finite {
                 weighted_values_masked::<S, NV>(s, &block, v0, sp, ot, &alpha);
-            } else {
-                let mut c = 0;
-                while c + R <= width {
-                    weighted_values::<S, R, NV>(
-                        s,
-                        v0.add(c),
-                        task.v.stride,
-                        sp,
-                        nk,
-                        ot.add(c * tile),
-                        &alpha,
-                    );
-                    c += R;
+                continue;
+            }
+            let stride = task.v.stride;
+            let mut c = 0;
+            while c + R <= width {
+                let (v, o) = (v0.add(c), ot.add(c * tile));
+                if diagonal {
+                    visible_values::<S, R, NV>(s, &block, v, stride, sp, o, moved);
+                } else {
+                    weighted_values::<S, R, NV>(s, v, stride, sp, nk, o, moved);
                 }
-                while c < width {
-                    weighted_values::<S, 1, NV>(
-                        s,
-                        v0.add(c),
-                        task.v.stride,
-                        sp,
-                        nk,
-                        ot.add(c * tile),
-                        &alpha,
-                    );
-                    c += 1;
-                }
+                c += R;
+            }
+            while c < width {
+                let (v, o) = (v0.add(c), ot.add(c * tile));
+                weighted_values::<S, 1, NV>(s, v, stride, sp, nk, o, moved);
+                c += 1;
             }
         }
     }

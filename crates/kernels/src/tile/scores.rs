@@ -13,7 +13,8 @@ use crate::exp::soft_cap;
 use crate::input::CapOrder;
 use crate::lanes::Lanes;
 
-/// Raw scores of a block: `sp[j * tile + lane] = q[lane] . k[j]`, the scale being part of the packed queries.
+/// Raw scores of a block: `sp[j * tile + lane] = q[lane] . k[j]`, the scale being part of the packed queries. Where the causal rule
+/// hides a key from a whole vector of queries, 0.
 ///
 /// # Safety
 /// As for [`tile`], for the keys of `block`.
@@ -28,23 +29,28 @@ pub(super) unsafe fn products<S: Lanes, const R: usize, const NV: usize>(
     // SAFETY: `j + R <= nk` in the first loop, `j < nk` in the second.
     unsafe {
         while j + R <= block.nk {
-            product_rows::<S, R, NV>(s, block, j, qt, sp);
+            match block.hidden_vectors::<S>(j) {
+                0 => product_rows::<S, R, NV, 0>(s, block, j, qt, sp),
+                1 => product_rows::<S, R, NV, 1>(s, block, j, qt, sp),
+                _ => product_rows::<S, R, NV, 2>(s, block, j, qt, sp),
+            }
             j += R;
         }
         while j < block.nk {
-            product_rows::<S, 1, NV>(s, block, j, qt, sp);
+            product_rows::<S, 1, NV, 0>(s, block, j, qt, sp);
             j += 1;
         }
     }
 }
 
 /// Products of keys `j .. j + R` of a block. The accumulators are touched by unrolled loops with constant indices
-/// only: anything else makes the compiler keep them in memory, at half the speed. `STORED`: the results will go to `to`.
+/// only: anything else makes the compiler keep them in memory, at half the speed. The first `H` vectors are left out and 0.
+/// `STORED`: the results will go to `to`.
 ///
 /// # Safety
 /// Those keys are in the block.
 #[inline(always)]
-unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const STORED: bool>(
+unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const H: usize, const STORED: bool>(
     s: S,
     block: &Block<'_, '_>,
     j: usize,
@@ -73,23 +79,23 @@ unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const STORED: bool>(
                 // One vector of the results, which are not in the cache.
                 s.prefetch(to.wrapping_add(c / 2 * S::WIDTH));
             }
-            dot_step::<S, R, NV>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
-            dot_step::<S, R, NV>(s, k.add(c + 1), stride, qt.add((c + 1) * tile), &mut acc);
+            dot_step::<S, R, NV, H>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
+            dot_step::<S, R, NV, H>(s, k.add(c + 1), stride, qt.add((c + 1) * tile), &mut acc);
             c += 2;
         }
         if c < task.width {
-            dot_step::<S, R, NV>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
+            dot_step::<S, R, NV, H>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
         }
     }
     acc
 }
 
-/// Raw scores of keys `j .. j + R` of a block.
+/// Raw scores of keys `j .. j + R` of a block, 0 for the first `H` vectors.
 ///
 /// # Safety
 /// As for [`dots`]; `sp` holds the block.
 #[inline(always)]
-unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
+unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize, const H: usize>(
     s: S,
     block: &Block<'_, '_>,
     j: usize,
@@ -99,7 +105,7 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let acc = dots::<S, R, NV, false>(s, block, j, qt, sp);
+        let acc = dots::<S, R, NV, H, false>(s, block, j, qt, sp);
         for r in 0..R {
             for v in 0..NV {
                 s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
@@ -228,7 +234,7 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         // Three loops, each small enough to be unrolled: rolled up, one loop would index the accumulators in memory.
-        let mut acc = dots::<S, R, NV, false>(s, block, j, qt, sp);
+        let mut acc = dots::<S, R, NV, 0, false>(s, block, j, qt, sp);
         for r in 0..R {
             for v in 0..NV {
                 acc[r][v] = bias.add(s, acc[r][v], j + r, v);
@@ -336,7 +342,7 @@ unsafe fn watched_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let mut acc = dots::<S, R, NV, true>(s, block, j, qt, kept.raw.add(j * NV * w));
+        let mut acc = dots::<S, R, NV, 0, true>(s, block, j, qt, kept.raw.add(j * NV * w));
         let mut raw = [ends.raw[0], ends.raw[1]];
         for r in 0..R {
             for v in 0..NV {
@@ -445,12 +451,12 @@ pub(super) unsafe fn finish_scores<S: Lanes, const NV: usize>(
     }
 }
 
-/// Adds channel `c` of R keys: `acc[r] += k[r * stride] * q`.
+/// Adds channel `c` of R keys: `acc[r] += k[r * stride] * q`, the first `H` vectors left out.
 ///
 /// # Safety
 /// `k` is valid for R rows, `q` for a tile.
 #[inline(always)]
-pub(super) unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
+pub(super) unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize, const H: usize>(
     s: S,
     k: *const f32,
     stride: usize,
@@ -461,12 +467,16 @@ pub(super) unsafe fn dot_step<S: Lanes, const R: usize, const NV: usize>(
     unsafe {
         let mut x = [s.splat(0.0); NV];
         for v in 0..NV {
-            x[v] = s.load(q.add(v * S::WIDTH));
+            if v >= H {
+                x[v] = s.load(q.add(v * S::WIDTH));
+            }
         }
         for r in 0..R {
             let b = s.splat(*k.add(r * stride));
             for v in 0..NV {
-                acc[r][v] = s.fma(x[v], b, acc[r][v]);
+                if v >= H {
+                    acc[r][v] = s.fma(x[v], b, acc[r][v]);
+                }
             }
         }
     }
