@@ -297,6 +297,35 @@ impl Product<'_> {
     }
 }
 
+/// The transpose of a row-major `[rows, cols]` matrix, a row-major `[cols, rows]` one, on the current rayon pool.
+///
+/// # Panics
+/// If `data` does not have `rows * cols` elements.
+pub fn transposed(data: &[f32], rows: usize, cols: usize) -> Vec<f32> {
+    /// Columns of a task: whole cache lines of every row.
+    const BAND: usize = 16;
+    assert!(
+        data.len() == rows * cols,
+        "a matrix [{rows}, {cols}] has {} elements, not {}",
+        rows * cols,
+        data.len()
+    );
+    let mut out = vec![0.0; data.len()];
+    if data.is_empty() {
+        return out;
+    }
+    let bands = out.par_chunks_mut(BAND * rows).enumerate();
+    bands.for_each(|(band, to)| {
+        let from = Transposed {
+            data: &data[band * BAND..],
+            stride: cols,
+        };
+        let k = to.len() / rows;
+        dispatch!(Isa::detect(), transpose, (from: Transposed<'_>, k: usize, to: &mut [f32]) = (from, k, to));
+    });
+    out
+}
+
 /// Rows of `k` elements, `stride` apart: the columns of a transposed matrix.
 #[derive(Clone, Copy)]
 struct Transposed<'a> {
@@ -385,6 +414,20 @@ mod tests {
                 assert!((f64::from(*got) - want).abs() < tolerance);
             }
         }
+    }
+
+    #[test]
+    fn transposing_moves_every_element() {
+        for (rows, cols) in [(1, 1), (1, 40), (40, 1), (16, 32), (17, 33), (50, 7), (35, 200)] {
+            let data: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
+            let got = transposed(&data, rows, cols);
+            for r in 0..rows {
+                for c in 0..cols {
+                    assert_eq!(got[c * rows + r], data[r * cols + c]);
+                }
+            }
+        }
+        assert!(transposed(&[], 0, 4).is_empty());
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn activate(row: &mut [f32], activation: Activation) {
     }
 }
 
+#[inline(always)]
 fn normalise_group(
     x: &[f32],
     out: &mut [f32],
@@ -180,9 +181,14 @@ impl ModelOps for Flex {
                     let groups = x
                         .chunks_exact(params.group)
                         .zip(out.chunks_exact_mut(params.group));
-                    for (x, out) in groups {
-                        normalise_group(x, out, weight, bias, params);
-                    }
+                    math::simd(
+                        #[inline(always)]
+                        || {
+                            for (x, out) in groups {
+                                normalise_group(x, out, weight, bias, params);
+                            }
+                        },
+                    );
                 }
             });
         tensor_from(out, shape)

@@ -1,7 +1,8 @@
 //! Activations and sums over f32 slices, in loops that vectorise.
 //!
 //! The C library's `expf`, `tanhf` and `erff` cost about as much as the matrix products around them. Here every function is
-//! arithmetic around one exponential, which the kernels crate computes for many values at a time, within 1 ulp.
+//! arithmetic around one exponential, which the kernels crate computes for many values at a time, within 1 ulp. The loops run on the
+//! widest vectors of the machine ([`simd`]); nothing in them is fused or reordered by that, so the bits are the same on all.
 
 use kernels::erf::{erf_from, erfc_exponent};
 use kernels::exp::exp_in_place;
@@ -9,56 +10,94 @@ use kernels::exp::exp_in_place;
 /// Values handled at a time: their exponentials live on the stack.
 const CHUNK: usize = 256;
 
+/// Runs `f` compiled for the widest vectors of this machine. `f` and what it calls must be `#[inline(always)]`.
+#[inline(always)]
+pub(crate) fn simd<R>(f: impl FnOnce() -> R) -> R {
+    pulp::Arch::new().dispatch(f)
+}
+
 /// Replaces every `x` by `after(x, exp(before(x)))`.
 #[inline(always)]
 fn through_exp(values: &mut [f32], before: impl Fn(f32) -> f32, after: impl Fn(f32, f32) -> f32) {
     for chunk in values.chunks_mut(CHUNK) {
         let mut e = [0f32; CHUNK];
         let e = &mut e[..chunk.len()];
-        for (e, &x) in e.iter_mut().zip(chunk.iter()) {
-            *e = before(x);
-        }
+        simd(
+            #[inline(always)]
+            || {
+                for (e, &x) in e.iter_mut().zip(chunk.iter()) {
+                    *e = before(x);
+                }
+            },
+        );
         exp_in_place(e);
-        for (x, &e) in chunk.iter_mut().zip(e.iter()) {
-            *x = after(*x, e);
-        }
+        simd(
+            #[inline(always)]
+            || {
+                for (x, &e) in chunk.iter_mut().zip(e.iter()) {
+                    *x = after(*x, e);
+                }
+            },
+        );
     }
 }
 
 /// `x / (1 + exp(-x))`.
 pub(crate) fn silu(values: &mut [f32]) {
-    through_exp(values, |x| -x, |x, e| x / (1.0 + e));
+    through_exp(
+        values,
+        #[inline(always)]
+        |x| -x,
+        #[inline(always)]
+        |x, e| x / (1.0 + e),
+    );
 }
 
 /// `x/2 (1 + tanh(u))` with `u = sqrt(2/pi) (x + 0.044715 x^3)`, which is `x / (1 + exp(-2u))`.
 pub(crate) fn gelu_tanh(values: &mut [f32]) {
-    // sqrt(2/pi), as BLOOM and torch write it.
-    let u = |x: f32| 0.797_884_6 * x * (1.0 + 0.044_715 * x * x);
-    through_exp(values, |x| -2.0 * u(x), |x, e| x / (1.0 + e));
+    through_exp(
+        values,
+        // sqrt(2/pi), as BLOOM and torch write it.
+        #[inline(always)]
+        |x| -2.0 * (0.797_884_6 * x * (1.0 + 0.044_715 * x * x)),
+        #[inline(always)]
+        |x, e| x / (1.0 + e),
+    );
 }
 
 /// `x/2 (1 + erf(x / sqrt 2))`.
 pub(crate) fn gelu_erf(values: &mut [f32]) {
-    let scaled = |x: f32| x * std::f32::consts::FRAC_1_SQRT_2;
-    let erf = |x: f32, e: f32| erf_from(scaled(x), e);
+    use std::f32::consts::FRAC_1_SQRT_2;
     through_exp(
         values,
-        |x| erfc_exponent(scaled(x)),
-        |x, e| 0.5 * x * (1.0 + erf(x, e)),
+        #[inline(always)]
+        |x| erfc_exponent(x * FRAC_1_SQRT_2),
+        #[inline(always)]
+        |x, e| 0.5 * x * (1.0 + erf_from(x * FRAC_1_SQRT_2, e)),
     );
 }
 
 /// Sum in f64, in eight interleaved partial sums.
+#[inline(always)]
 pub(crate) fn sum(values: &[f32]) -> f64 {
-    fold(values, f64::from)
+    fold(
+        values,
+        #[inline(always)]
+        |x| f64::from(x),
+    )
 }
 
 /// Sum of squared differences from `centre`, in f64.
+#[inline(always)]
 pub(crate) fn sum_squares(values: &[f32], centre: f64) -> f64 {
-    fold(values, |x| {
-        let d = f64::from(x) - centre;
-        d * d
-    })
+    fold(
+        values,
+        #[inline(always)]
+        |x| {
+            let d = f64::from(x) - centre;
+            d * d
+        },
+    )
 }
 
 #[inline(always)]
@@ -70,12 +109,16 @@ fn fold(values: &[f32], f: impl Fn(f32) -> f64) -> f64 {
             *lane += f(x);
         }
     }
-    let tail: f64 = rest.iter().map(|&x| f(x)).sum();
-    let pairs = |a: usize| lanes[a] + lanes[a + 4];
-    ((pairs(0) + pairs(1)) + (pairs(2) + pairs(3))) + tail
+    let mut tail = 0.0;
+    for &x in rest {
+        tail += f(x);
+    }
+    let l = lanes;
+    (((l[0] + l[4]) + (l[1] + l[5])) + ((l[2] + l[6]) + (l[3] + l[7]))) + tail
 }
 
 /// Largest value; -infinity for an empty slice.
+#[inline(always)]
 pub(crate) fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 8];
     let (chunks, rest) = values.as_chunks::<8>();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use rayon::prelude::*;
+use kernels::matrix::transposed;
 
 use crate::ops::{self, FinishParams, NormParams};
 use crate::spec::{ModelSpec, NormSpec, QkNormExtent};
@@ -144,9 +144,9 @@ impl Store {
                 return Ok(None);
             };
             let (n_out, n_in) = (weight.shape[0], weight.shape[1]);
-            let transposed = transpose(&weight.data, n_out, n_in);
+            let columns = transposed(&weight.data, n_out, n_in);
             drop(weight);
-            let weight = self.tensor(transposed, [n_in, n_out]);
+            let weight = self.tensor(columns, [n_in, n_out]);
             let bias = self.vector(at(bias))?;
             Ok(Some(Linear { weight, bias }))
         };
@@ -258,7 +258,7 @@ impl Store {
             };
             let block = if n_products > 1 {
                 let data: Vec<f32> = block.into_data().try_into_vec().expect("tables are f32");
-                self.tensor(transpose(&data, rows.len(), width), [width, rows.len()])
+                self.tensor(transposed(&data, rows.len(), width), [width, rows.len()])
             } else {
                 block.transpose()
             };
@@ -344,53 +344,5 @@ impl Store {
     /// Takes the values over without copying them.
     pub(crate) fn tensor(&self, data: Vec<f32>, shape: [usize; 2]) -> Tensor<2> {
         Tensor::from_data(TensorData::new(data, shape), &self.device)
-    }
-}
-
-/// The transpose of a row-major `[rows, columns]` matrix, through tiles of 16 by 16 so that every cache line is read and
-/// written once, whole.
-fn transpose(data: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    const TILE: usize = 16;
-    let mut out = vec![0f32; data.len()];
-    if data.is_empty() {
-        return out;
-    }
-    let bands = out.par_chunks_mut(TILE * rows).enumerate();
-    bands.for_each(|(band, out)| {
-        let first = band * TILE;
-        let n_columns = TILE.min(columns - first);
-        let mut tile = [[0f32; TILE]; TILE];
-        for row in (0..rows).step_by(TILE) {
-            let n_rows = TILE.min(rows - row);
-            let lines = data[row * columns..].chunks(columns).take(n_rows);
-            for (r, line) in lines.enumerate() {
-                for (column, &x) in tile.iter_mut().zip(&line[first..first + n_columns]) {
-                    column[r] = x;
-                }
-            }
-            for (line, out) in tile.iter().zip(out.chunks_exact_mut(rows)) {
-                out[row..row + n_rows].copy_from_slice(&line[..n_rows]);
-            }
-        }
-    });
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::transpose;
-
-    #[test]
-    fn transposing_moves_every_element() {
-        for (rows, columns) in [(1, 1), (1, 40), (40, 1), (16, 32), (17, 33), (50, 7)] {
-            let data: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
-            let got = transpose(&data, rows, columns);
-            for r in 0..rows {
-                for c in 0..columns {
-                    assert_eq!(got[c * rows + r], data[r * columns + c]);
-                }
-            }
-        }
-        assert!(transpose(&[], 0, 4).is_empty());
     }
 }
