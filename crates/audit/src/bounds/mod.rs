@@ -144,6 +144,7 @@ pub fn static_bounds(
             },
         );
         bounds.extend(found?);
+        source.release(&LayerWeights::ROLES.map(|role| WeightRole::Layer(layer, role)));
         next = ahead;
     }
     Ok(bounds)
@@ -162,6 +163,20 @@ struct LayerWeights {
 }
 
 impl LayerWeights {
+    /// What may be read of a layer.
+    const ROLES: [LayerRole; 10] = [
+        LayerRole::Norm1Weight,
+        LayerRole::Norm1Bias,
+        LayerRole::QueryWeight,
+        LayerRole::QueryBias,
+        LayerRole::KeyWeight,
+        LayerRole::KeyBias,
+        LayerRole::QueryNormWeight,
+        LayerRole::QueryNormBias,
+        LayerRole::KeyNormWeight,
+        LayerRole::KeyNormBias,
+    ];
+
     fn read(
         spec: &ModelSpec,
         source: &dyn WeightSource,
