@@ -279,17 +279,14 @@ fn check_finite(
     columns: usize,
     rank: usize,
 ) -> Result<(), CheckpointError> {
-    // Counting exponents of all ones vectorises; a search for the first would not.
-    let bad: u64 = data
-        .iter()
-        .map(|x| u64::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000))
-        .sum();
-    let Some(flat) = (bad > 0)
-        .then(|| data.iter().position(|x| !x.is_finite()))
-        .flatten()
-    else {
+    if finite::all(data) {
+        return Ok(());
+    }
+    let mut bad = data.iter().enumerate().filter(|(_, x)| !x.is_finite());
+    let Some((flat, first)) = bad.next() else {
         return Ok(());
     };
+    let count = 1 + bad.count();
     let (row, column) = (
         place.rows.stored_row(first_row + flat / columns),
         flat % columns,
@@ -300,10 +297,10 @@ fn check_finite(
         (_, true) => format!("[{column}, {row}]"),
     };
     Err(CheckpointError::malformed(format!(
-        "tensor {}: {bad} of {} values read are not finite, the first at {index} is {}; {}",
+        "tensor {}: {count} of {} values read are not finite, the first at {index} is {}; {}",
         quoted(&tensor.name),
         data.len(),
-        data[flat],
+        first,
         finite::ADVICE
     ))
     .in_file(file.path()))

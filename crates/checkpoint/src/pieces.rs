@@ -1,11 +1,11 @@
-//! Mapped files gone over once, in pieces, over rayon's threads. A checkpoint may be larger than memory: what comes next is read ahead, and
-//! each piece leaves this process's memory when it is done with.
+//! Mapped files gone over once, in pieces, over rayon's threads. A checkpoint may be larger than memory, and pages of a map cost more to
+//! take in and let go of than bytes cost to copy: a piece is read into a buffer, and what comes next is read ahead.
 
 use rayon::prelude::*;
 
 use crate::safetensors::TensorFile;
 
-/// Bytes of a piece, a multiple of every element's size.
+/// Bytes of a piece, a multiple of every element's size; a copy of it stays in a core's cache.
 const PIECE_BYTES: usize = 1 << 20;
 /// So many pieces are read ahead together.
 const PIECES_AHEAD: usize = 128;
@@ -38,13 +38,25 @@ pub(crate) fn each_piece<T: Send>(
                 file.read_ahead(next.bytes);
             }
         }
-        results.par_extend(window.par_iter().map(|&(position, piece)| {
-            let result = f(position, piece.bytes);
-            if let Some(file) = piece.file {
-                file.release(piece.bytes);
-            }
-            result
-        }));
+        let looked = window
+            .par_iter()
+            .map_init(Vec::new, |buffer, &(position, piece)| {
+                f(position, piece.copied(buffer))
+            });
+        results.par_extend(looked);
     }
     results
+}
+
+impl<'p> Part<'p> {
+    /// The bytes, in `buffer` where they are those of a file that can be read.
+    fn copied<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'p: 'b,
+    {
+        match self.file {
+            Some(file) if file.read(self.bytes, buffer) => buffer,
+            _ => self.bytes,
+        }
+    }
 }
