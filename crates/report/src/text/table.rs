@@ -2,7 +2,8 @@
 //!
 //! A table that is too wide for the page gives way in a fixed order: headers break at blanks, columns that were declared
 //! [`Table::optional`] are left out, a left-aligned last column continues on further lines, or stands below its row where it has no room
-//! for its words, and at last the table is cut into panels that stand below each other, each with the first columns. Nothing else is cut.
+//! for its words, and at last the table is cut into panels that stand below each other, each with the first columns, beside the others or above
+//! them. Nothing else is cut.
 
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +115,14 @@ impl Table {
                 left_out.push(name);
             }
         }
-        let panels = self.panels(shown, width);
-        Lines {
-            panels: panels.into_iter().map(|p| self.panel(p, width)).collect(),
-            left_out,
-        }
+        let rest = &shown[..shown.len().saturating_sub(1)];
+        let may_stand_below = shown.last().is_some_and(|last| self.is_left(last));
+        let panels = if total(&shown) <= width || may_stand_below && total(rest) <= width {
+            vec![self.panel(shown, width)]
+        } else {
+            self.panels(&shown, width)
+        };
+        Lines { panels, left_out }
     }
 
     fn shown(&self, column: usize, header: Vec<String>) -> Shown {
@@ -131,22 +135,36 @@ impl Table {
         }
     }
 
-    /// The columns in groups that fit the width.
-    fn panels(&self, shown: Vec<Shown>, width: usize) -> Vec<Vec<Shown>> {
-        let rest = &shown[..shown.len().saturating_sub(1)];
-        let may_stand_below = shown.last().is_some_and(|last| self.is_left(last));
-        if total(&shown) <= width || may_stand_below && total(rest) <= width {
-            return vec![shown];
+    /// The columns in groups that fit the width, each with the keys.
+    fn panels(&self, shown: &[Shown], width: usize) -> Vec<Panel> {
+        let (keys, others) = shown.split_at(self.keys.min(shown.len()));
+        let widest = others.iter().map(|s| s.width + GAP).max().unwrap_or(0);
+        if total(keys) + widest <= width {
+            let groups = groups(others, width - total(keys)).into_iter();
+            let beside = |group: &[Shown]| self.panel([keys, group].concat(), width);
+            return groups.map(beside).collect();
         }
-        let keys = &shown[..self.keys.min(shown.len())];
-        let mut panels: Vec<Vec<Shown>> = Vec::new();
-        for next in &shown[keys.len()..] {
-            match panels.last_mut() {
-                Some(panel) if total(panel) + GAP + next.width <= width => panel.push(next.clone()),
-                _ => panels.push(keys.iter().chain([next]).cloned().collect()),
-            }
+        let room = width.saturating_sub(GAP);
+        let groups = groups(others, room).into_iter();
+        let under = |group: &[Shown]| self.under(keys, group.to_vec(), room);
+        groups.map(under).collect()
+    }
+
+    /// Keys on lines of their own, each row's other columns below them.
+    fn under(&self, keys: &[Shown], mut group: Vec<Shown>, width: usize) -> Panel {
+        let over = total(&group).saturating_sub(width);
+        if let Some(last) = group.last_mut().filter(|last| self.is_left(last)) {
+            last.width = last.width.saturating_sub(over).max(self.least(last));
         }
-        panels
+        let both = |mut above: Vec<String>, below: Vec<String>| {
+            above.extend(below.into_iter().map(|line| format!("{:GAP$}{line}", "")));
+            above
+        };
+        let row = |row: &Vec<String>| both(self.row_lines(keys, row), self.row_lines(&group, row));
+        Panel {
+            header: both(self.header_lines(keys), self.header_lines(&group)),
+            rows: self.rows.iter().flat_map(row).collect(),
+        }
     }
 
     fn is_left(&self, shown: &Shown) -> bool {
@@ -164,7 +182,7 @@ impl Table {
             let least = self.least(last);
             if room >= least {
                 last.width = room;
-            } else if width > BELOW {
+            } else if width > BELOW && shown.len() > 1 {
                 below = shown.pop();
             }
         }
@@ -243,6 +261,19 @@ impl Table {
         out.truncate(out.trim_end().len());
         out
     }
+}
+
+/// Neighbours that fit the width together, as many as do.
+fn groups(shown: &[Shown], width: usize) -> Vec<&[Shown]> {
+    let mut groups = Vec::new();
+    let mut rest = shown;
+    while !rest.is_empty() {
+        let fit = (1..=rest.len()).take_while(|&n| total(&rest[..n]) <= width);
+        let (group, behind) = rest.split_at(fit.last().unwrap_or(1));
+        groups.push(group);
+        rest = behind;
+    }
+    groups
 }
 
 /// Columns of the page that these take.
@@ -358,6 +389,21 @@ mod tests {
                 Panel {
                     header: vec!["  layer  head  end".into()],
                     rows: vec!["      1     2  640".into()],
+                }
+            ]
+        );
+        // no room beside the keys
+        let lines = table.lines(18);
+        assert_eq!(
+            lines.panels,
+            [
+                Panel {
+                    header: vec!["  layer  head".into(), "    slope  bound".into()],
+                    rows: vec!["      1     2".into(), "      0.5  77.25".into()],
+                },
+                Panel {
+                    header: vec!["  layer  head".into(), "    end".into()],
+                    rows: vec!["      1     2".into(), "    640".into()],
                 }
             ]
         );
