@@ -1,6 +1,6 @@
 //! Opening what the user named, and the [`Checkpoint`] that results.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +10,7 @@ use model::{ModelSpec, Weight, WeightError, WeightRole, WeightSource};
 use crate::config::{Config, Keys, ModelFacts, Note, Reader};
 use crate::error::{CheckpointError, ErrorKind};
 use crate::families::{bloom, falcon, mpt};
+use crate::finite;
 use crate::hash::{self, HashCover};
 use crate::layout::Layout;
 use crate::read::cannot_read;
@@ -34,8 +35,16 @@ pub struct Checkpoint {
 struct Weights {
     tensors: Tensors,
     layout: Layout,
-    /// Names of the tensors that were read, for [`HashCover::Read`].
-    read: Mutex<BTreeSet<String>>,
+    read: Mutex<ReadSoFar>,
+}
+
+/// What was read of the weights until now.
+#[derive(Debug, Default)]
+struct ReadSoFar {
+    /// Names of the tensors of which something was read, for [`HashCover::Read`].
+    tensors: BTreeSet<String>,
+    /// Weights that were read whole, and hence found finite.
+    whole: HashSet<WeightRole>,
 }
 
 impl Weights {
@@ -47,8 +56,8 @@ impl Weights {
         }
     }
 
-    /// The names read until now. A panic elsewhere while it was held leaves the set whole: names are only ever added.
-    fn read(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    /// A panic elsewhere while it was held leaves the sets whole: they only ever grow.
+    fn read(&self) -> MutexGuard<'_, ReadSoFar> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -441,9 +450,27 @@ impl Checkpoint {
     pub fn hash(&self, cover: HashCover) -> String {
         let config = &self.config_bytes;
         match &self.weights {
-            Ok(weights) => hash::hash(config, Some(&weights.tensors), &weights.read(), cover),
+            Ok(weights) => hash::hash(
+                config,
+                Some(&weights.tensors),
+                &weights.read().tensors,
+                cover,
+            ),
             Err(_) => hash::hash(config, None, &BTreeSet::new(), cover),
         }
+    }
+
+    /// Refuses weights that are NaN or infinite. Reading a weight does so too, so those that were read whole are not looked at again; of the
+    /// rest every stored value is, without widening it and without keeping it in memory.
+    ///
+    /// # Errors
+    /// File, tensor and position of the first such value; or why there are no weights.
+    pub fn check_finite(&self) -> Result<(), CheckpointError> {
+        let weights = self.weights.as_ref().map_err(Clone::clone)?;
+        let stored = weights
+            .layout
+            .stored(&weights.tensors, &weights.read().whole);
+        finite::check(&stored)
     }
 
     /// Calls `f` once with every tensor that holds one of these weights.
@@ -471,12 +498,19 @@ impl Checkpoint {
             })?;
         if let Some(name) = weights.layout.tensor_name(role) {
             let mut read = weights.read();
-            if !read.contains(name) {
-                read.insert(name.to_owned());
+            if !read.tensors.contains(name) {
+                read.tensors.insert(name.to_owned());
             }
         }
+        let is_whole = rows.is_none();
         match weights.layout.read(&weights.tensors, role, rows) {
-            Some(result) => result.map_err(|error| WeightError::Read {
+            Some(Ok(weight)) => {
+                if is_whole {
+                    weights.read().whole.insert(role);
+                }
+                Ok(weight)
+            }
+            Some(Err(error)) => Err(WeightError::Read {
                 role,
                 message: error.to_string(),
             }),

@@ -38,13 +38,33 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
 }
 
-/// [`read`] as text in UTF-8.
+/// [`read`] as text in UTF-8, without its byte order mark.
 ///
 /// # Errors
 /// As [`read`], and [`io::ErrorKind::InvalidData`] for other bytes.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     refuse_device(path)?;
-    std::fs::read_to_string(path)
+    let mut text = std::fs::read_to_string(path)?;
+    if text.starts_with(MARK_CHAR) {
+        text.remove(0);
+    }
+    Ok(text)
+}
+
+/// The byte order mark, by which some editors say at the start of a file that it is UTF-8. It is no part of the text.
+pub const MARK: &[u8] = "\u{feff}".as_bytes();
+const MARK_CHAR: char = '\u{feff}';
+
+/// The bytes behind the byte order mark, or all where there is none.
+#[must_use]
+pub fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(MARK).unwrap_or(bytes)
+}
+
+/// Whether bytes begin with the byte order mark of UTF-16, in which some systems' shells write text.
+#[must_use]
+pub fn is_utf_16(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
 }
 
 #[cfg(unix)]
@@ -96,6 +116,17 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{device}");
             assert!(read_to_string(Path::new(device)).is_err());
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "\u{feff}a\u{feff}").unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), "a\u{feff}");
+        assert_eq!(without_mark(&read(&path).unwrap()), "a\u{feff}".as_bytes());
+        assert_eq!(without_mark(b"\xef\xbba"), b"\xef\xbba");
+        assert!(is_utf_16(b"\xff\xfea\0") && !is_utf_16(MARK));
     }
 
     #[test]

@@ -6,14 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use rayon::prelude::*;
-
+use crate::pieces::{Part, each_piece};
 use crate::safetensors::{TensorFile, Tensors};
-
-/// Bytes of a piece.
-const PIECE_BYTES: usize = 1 << 20;
-/// Pieces that are in memory together: the next so many are read ahead, those behind are released.
-const PIECES_AT_ONCE: usize = 128;
 
 /// What a hash of a checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,40 +41,41 @@ pub(crate) fn hash(
     read: &BTreeSet<String>,
     cover: HashCover,
 ) -> String {
-    let mut parts: Vec<&[u8]> = vec![b"snellen", cover.text().as_bytes(), config];
+    let loose = |bytes| Part { file: None, bytes };
+    let mut parts: Vec<Part<'_>> = vec![
+        loose(b"snellen"),
+        loose(cover.text().as_bytes()),
+        loose(config),
+    ];
     let files = tensors.into_iter().flat_map(Tensors::files);
     let sizes: Vec<[u8; 8]> = files
         .clone()
         .map(|file| (file.bytes().len() as u64).to_le_bytes())
         .collect();
     for (file, size) in files.zip(&sizes) {
-        parts.push(size);
-        let bytes = file.bytes();
-        match cover {
-            HashCover::Everything => parts.push(bytes),
+        parts.push(loose(size));
+        let bytes = match cover {
+            HashCover::Everything => file.bytes(),
             HashCover::Headers | HashCover::Read => {
-                parts.push(&bytes[..file.header().data_begin() as usize]);
+                &file.bytes()[..file.header().data_begin() as usize]
             }
-        }
+        };
+        parts.push(mapped(file, bytes));
     }
     if cover == HashCover::Read {
         for name in read {
             let found = tensors.and_then(|tensors| tensors.find(name));
             if let Some((file, tensor)) = found {
-                parts.extend([name.as_bytes(), file.tensor_bytes(tensor)]);
+                parts.push(loose(name.as_bytes()));
+                parts.push(mapped(file, file.tensor_bytes(tensor)));
             }
         }
     }
-    let pieces: Vec<&[u8]> = parts
-        .iter()
-        .flat_map(|part| part.chunks(PIECE_BYTES))
-        .collect();
-    let files: Vec<&TensorFile> = tensors.into_iter().flat_map(Tensors::files).collect();
-    let hashes = hash_pieces(&pieces, &files);
+    let hashes = each_piece(&parts, |_, piece| blake3::hash(piece));
     let mut hasher = blake3::Hasher::new();
     // lengths first, so that no two lists of parts collide
     for part in &parts {
-        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(&(part.bytes.len() as u64).to_le_bytes());
     }
     for hash in &hashes {
         hasher.update(hash.as_bytes());
@@ -88,23 +83,9 @@ pub(crate) fn hash(
     hasher.finalize().to_hex().to_string()
 }
 
-/// The hash of every piece. A checkpoint may be larger than memory: of its mapped bytes no more stay with this process than two
-/// windows of pieces.
-fn hash_pieces(pieces: &[&[u8]], files: &[&TensorFile]) -> Vec<blake3::Hash> {
-    let mut hashes = Vec::with_capacity(pieces.len());
-    let mut windows = pieces.chunks(PIECES_AT_ONCE).peekable();
-    // A piece is part of one file at most; the others take no notice.
-    let each = |window: &[&[u8]], f: fn(&TensorFile, &[u8])| {
-        for piece in window {
-            files.iter().for_each(|file| f(file, piece));
-        }
-    };
-    while let Some(window) = windows.next() {
-        if let Some(next) = windows.peek() {
-            each(next, TensorFile::read_ahead);
-        }
-        hashes.par_extend(window.par_iter().map(|piece| blake3::hash(piece)));
-        each(window, TensorFile::release);
+fn mapped<'p>(file: &'p TensorFile, bytes: &'p [u8]) -> Part<'p> {
+    Part {
+        file: Some(file),
+        bytes,
     }
-    hashes
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use model::{ModelSpec, Weight, WeightRole};
 
 use crate::error::{CheckpointError, quoted};
+use crate::finite::{self, Stored};
 use crate::safetensors::{Dtype, TensorFile, TensorInfo, Tensors};
 
 /// Which rows (first dimension, output channels) of a stored tensor make up a weight.
@@ -172,6 +173,35 @@ impl Layout {
             .collect()
     }
 
+    /// What is stored for the weights that `skip` does not hold, by file and position, each byte once.
+    pub(crate) fn stored<'t>(
+        &self,
+        tensors: &'t Tensors,
+        skip: &HashSet<WeightRole>,
+    ) -> Vec<Stored<'t>> {
+        let wanted = self.places.iter().filter(|(role, _)| !skip.contains(role));
+        let mut stored: Vec<Stored<'t>> = wanted
+            .filter_map(|(_, (place, shape))| Some((place, shape, tensors.find(&place.tensor)?)))
+            .flat_map(|(place, shape, (file, tensor))| {
+                let columns: usize = shape[1..].iter().product();
+                let (rows, width) = if place.transposed {
+                    // columns of what is stored: all of it is looked at
+                    (Rows::All.ranges(0..1), tensor.elements() as usize)
+                } else {
+                    (place.rows.ranges(0..shape[0]), columns)
+                };
+                rows.into_iter().map(move |rows| Stored {
+                    file,
+                    tensor,
+                    elements: rows.start * width..rows.end * width,
+                })
+            })
+            .collect();
+        stored.sort_by_key(|s| (s.file.path(), s.tensor.begin, s.elements.start));
+        stored.dedup_by(|next, before| before.extend(next));
+        stored
+    }
+
     /// Reads a weight, or the rows `rows` of it, widened to f32. `None`: the model has no such weight.
     pub(crate) fn read(
         &self,
@@ -249,17 +279,14 @@ fn check_finite(
     columns: usize,
     rank: usize,
 ) -> Result<(), CheckpointError> {
-    // Counting exponents of all ones vectorises; a search for the first would not.
-    let bad: u64 = data
-        .iter()
-        .map(|x| u64::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000))
-        .sum();
-    let Some(flat) = (bad > 0)
-        .then(|| data.iter().position(|x| !x.is_finite()))
-        .flatten()
-    else {
+    if finite::all(data) {
+        return Ok(());
+    }
+    let mut bad = data.iter().enumerate().filter(|(_, x)| !x.is_finite());
+    let Some((flat, first)) = bad.next() else {
         return Ok(());
     };
+    let count = 1 + bad.count();
     let (row, column) = (
         place.rows.stored_row(first_row + flat / columns),
         flat % columns,
@@ -270,10 +297,11 @@ fn check_finite(
         (_, true) => format!("[{column}, {row}]"),
     };
     Err(CheckpointError::malformed(format!(
-        "tensor {}: {bad} of {} values read are not finite, the first at {index} is {}; the checkpoint is damaged or was saved from a diverged run",
+        "tensor {}: {count} of {} values read are not finite, the first at {index} is {}; {}",
         quoted(&tensor.name),
         data.len(),
-        data[flat]
+        first,
+        finite::ADVICE
     ))
     .in_file(file.path()))
 }

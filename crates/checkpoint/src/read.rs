@@ -12,6 +12,7 @@ use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::{CheckpointError, quoted};
+use crate::files::without_mark;
 
 /// Reads a regular file of at most `limit` bytes. Pipes and devices are refused before they are opened, since opening one may
 /// never return.
@@ -55,9 +56,9 @@ pub(crate) fn cannot_read(path: &Path, error: &std::io::Error) -> CheckpointErro
     CheckpointError::missing(text).in_file(path)
 }
 
-/// Parses JSON, refusing a key that appears twice in one object.
+/// Parses JSON, with or without a byte order mark, refusing a key that appears twice in one object.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<Value, CheckpointError> {
-    let mut de = serde_json::Deserializer::from_slice(bytes);
+    let mut de = serde_json::Deserializer::from_slice(without_mark(bytes));
     let value = Strict
         .deserialize(&mut de)
         .and_then(|v| de.end().map(|()| v));
@@ -167,6 +168,7 @@ mod tests {
             parse_json(br#"{"a":[1,-2,0.5,null,true,"s"]}"#).unwrap(),
             serde_json::json!({"a":[1,-2,0.5,null,true,"s"]})
         );
+        assert!(parse_json(b"\xef\xbb\xbf{}").is_ok());
     }
 
     #[test]

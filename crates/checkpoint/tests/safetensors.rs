@@ -3,7 +3,7 @@
 
 mod support;
 
-use model::{WeightRole, WeightSource};
+use model::{LayerRole, WeightRole, WeightSource};
 use snellen_checkpoint::safetensors::{Dtype, Header};
 use snellen_checkpoint::{ErrorKind, HashCover, open};
 use support::{
@@ -395,4 +395,110 @@ fn hashes() {
 fn writer_of_these_tests_is_well_formed() {
     let file = safetensors(&tiny_bloom(""), &[("format", "pt")]);
     assert_eq!(Header::parse(&file).unwrap().tensors().len(), 5 + 12 * 2);
+}
+
+/// A value that is not finite is refused in whatever tensor the model uses, format and shard it is, with its place; one that no weight of the
+/// model is made of is not looked at.
+#[test]
+fn every_weight_is_looked_at() {
+    let good = tiny_bloom("");
+    let last = |t: &support::Tensor| t.shape.iter().map(|n| n - 1).collect::<Vec<_>>();
+    for (dtype, bad) in [
+        ("F32", &f32::NAN.to_le_bytes()[..]),
+        ("F16", &half::f16::INFINITY.to_le_bytes()[..]),
+        ("BF16", &half::bf16::NEG_INFINITY.to_le_bytes()[..]),
+    ] {
+        let cast: Vec<_> = good.iter().map(|t| t.cast(dtype)).collect();
+        assert_eq!(
+            open(folder(BLOOM_CONFIG, &cast).path())
+                .unwrap()
+                .check_finite(),
+            Ok(())
+        );
+        for i in 0..cast.len() {
+            let mut tensors = cast.clone();
+            let bytes = &mut tensors[i].bytes;
+            let end = bytes.len() - bad.len();
+            bytes[end..].copy_from_slice(bad);
+            let name = format!("tensor \"{}\": 1 of ", good[i].name);
+            let place = format!("the first at {:?}", last(&good[i]));
+            let expect = [".safetensors: ", &name, &place, "fetch it again"];
+            let whole = folder(BLOOM_CONFIG, &tensors);
+            let error = open(whole.path()).unwrap().check_finite().unwrap_err();
+            check_text(&error, ErrorKind::Malformed, &expect);
+            let shards = sharded(BLOOM_CONFIG, &tensors);
+            let error = open(shards.path()).unwrap().check_finite().unwrap_err();
+            check_text(&error, ErrorKind::Malformed, &expect);
+            let shard = format!(
+                "model-{:05}-of-00003.safetensors",
+                i / cast.len().div_ceil(3) + 1
+            );
+            assert!(error.to_string().contains(&shard), "{error}");
+        }
+        let mut spare = cast.clone();
+        spare.push(support::f32_tensor("spare", &[1], &[f32::NAN]));
+        assert_eq!(
+            open(folder(BLOOM_CONFIG, &spare).path())
+                .unwrap()
+                .check_finite(),
+            Ok(())
+        );
+    }
+}
+
+/// What was read is not looked at again, and the first value in the order of the file is named, whatever was read before.
+#[test]
+fn reading_and_looking_cover_every_weight_once() {
+    let mut tensors = tiny_bloom("");
+    let qkv = tensors
+        .iter()
+        .position(|t| t.name == "h.1.self_attention.query_key_value.weight")
+        .unwrap();
+    // the last value row of the last head, and the first of the first
+    let width = tensors[qkv].shape[1];
+    for row in [95, 16] {
+        let at = 4 * (row * width + 3);
+        tensors[qkv].bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    }
+    let dir = folder(BLOOM_CONFIG, &tensors);
+    let checkpoint = open(dir.path()).unwrap();
+    for layer in 0..2 {
+        for role in [LayerRole::QueryWeight, LayerRole::KeyWeight] {
+            checkpoint.weight(WeightRole::Layer(layer, role)).unwrap();
+        }
+    }
+    let expect = ["1 of 256 values", "the first at [16, 3] is NaN"];
+    check_text(
+        &checkpoint.check_finite().unwrap_err(),
+        ErrorKind::Malformed,
+        &expect,
+    );
+    let expect = ["2 of 3072 values", "the first at [16, 3] is NaN"];
+    check_text(
+        &open(dir.path()).unwrap().check_finite().unwrap_err(),
+        ErrorKind::Malformed,
+        &expect,
+    );
+}
+
+/// A tensor that two shards hold is refused with both; one that the index does not name at all is not a tensor of the checkpoint.
+#[test]
+fn a_tensor_in_two_shards() {
+    let tensors = tiny_bloom("");
+    let dir = sharded(BLOOM_CONFIG, &tensors);
+    let third = tensors.len().div_ceil(3);
+    let second = dir.path().join("model-00002-of-00003.safetensors");
+    let mut part = tensors[third..2 * third].to_vec();
+    part.push(support::f32_tensor("spare", &[1], &[1.0]));
+    std::fs::write(&second, safetensors(&part, &[])).unwrap();
+    open(dir.path()).unwrap();
+    part.push(tensors[0].clone());
+    std::fs::write(&second, safetensors(&part, &[])).unwrap();
+    let expect = [
+        "index.json: tensor \"word_embeddings.weight\" is in two shards",
+        "model-00001-of-00003.safetensors and ",
+        "model-00002-of-00003.safetensors, of which",
+        "fetch the checkpoint again",
+    ];
+    check_error(open(dir.path()), ErrorKind::Malformed, &expect);
 }

@@ -125,3 +125,27 @@ fn real_files() {
         text
     );
 }
+
+/// A text is not one piece behind a run on which the split pattern gives up; a run that ends the text is a piece of its own.
+#[test]
+fn a_run_that_the_pattern_gives_up_on_is_an_error() {
+    let split = r#"{"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex":
+ "[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+ {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}]}"#;
+    let whole = r#"{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}"#;
+    let with = BPE.replacen(whole, split, 1);
+    assert_ne!(with, BPE);
+    let tokenizer = open(with.as_bytes()).unwrap();
+    let run = "a".repeat(1_200_000);
+    assert_eq!(tokenizer.encode("ab ab").unwrap(), [2, 3, 2]);
+    assert_eq!(
+        tokenizer.encode(&format!("ab {run}")).unwrap().len(),
+        2 + 1_199_999
+    );
+    let error = tokenizer.encode(&format!("ab {run} ab ab")).unwrap_err();
+    check_text(
+        &error,
+        ErrorKind::Malformed,
+        &["tokenizer.json: ", "gives up on the text at byte 2,"],
+    );
+}

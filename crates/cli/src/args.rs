@@ -183,11 +183,11 @@ pub(crate) enum Format {
     Junit,
     /// One line for each head under each plan, or for each record
     Csv,
-    /// The evidence as NumPy arrays; needs --out
+    /// The evidence as NumPy arrays; binary: to a file or a pipe, not to a terminal
     Npz,
     /// The figures as one SVG picture
     Svg,
-    /// The same picture in pixels, two to each of the SVG; needs --out
+    /// The same picture in pixels, two to each of the SVG; binary, as npz
     Png,
 }
 

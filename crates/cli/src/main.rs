@@ -88,8 +88,7 @@ fn usage(error: &clap::Error, config: Option<&std::path::Path>) -> Result<Exit, 
     use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // clap colours its help only on a terminal; a closed pipe ends quietly
-            let _ = error.print();
+            output::write_styled(&error.render().ansi().to_string())?;
             Ok(Exit::Clean)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Err(Failure::error(

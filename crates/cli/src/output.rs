@@ -166,9 +166,18 @@ fn write_bytes(body: &[u8], global: &GlobalArgs) -> Result<(), Failure> {
     }
 }
 
-/// Writes to stdout; a reader that closed the pipe has seen enough.
+/// Writes text with ANSI styles to stdout, which keeps them only where it is a terminal that shows them.
+pub(crate) fn write_styled(text: &str) -> Result<(), Failure> {
+    write_quietly(&mut anstream::stdout().lock(), text.as_bytes())
+        .map_err(|error| Failure::cannot_write("stdout", &error))
+}
+
 fn write_stdout(bytes: &[u8]) -> std::io::Result<()> {
-    let mut stdout = std::io::stdout().lock();
+    write_quietly(&mut std::io::stdout().lock(), bytes)
+}
+
+/// Writes all of it; a reader that closed the pipe has seen enough.
+fn write_quietly(stdout: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,

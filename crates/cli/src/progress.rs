@@ -48,6 +48,8 @@ impl Talk {
         if self.quiet || !std::io::stderr().is_terminal() {
             return spinner;
         }
+        // without it a bar of unknown length is drawn, and no message
+        spinner.set_style(ProgressStyle::default_spinner());
         spinner.set_message(what);
         spinner.set_draw_target(ProgressDrawTarget::stderr());
         spinner.enable_steady_tick(std::time::Duration::from_millis(120));

@@ -164,3 +164,43 @@ fn storage_format_and_prefix_change_no_number() {
         );
     }
 }
+
+/// A weight that is not finite ends `audit` as it ends `measure`, in whatever tensor it is and whatever is looked at: nothing is certified
+/// about a model that computes NaN.
+#[test]
+fn a_weight_that_is_not_finite_is_named() {
+    let model = tiny_folder();
+    let weights = model.path().join("model.safetensors");
+    let good = std::fs::read(&weights).unwrap();
+    let length = u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+    let header: Map<String, Value> = serde_json::from_slice(&good[8..8 + length]).unwrap();
+    let tensors = header.iter().filter(|(name, _)| *name != "__metadata__");
+    let text = model.path().join("text.txt");
+    std::fs::write(&text, "abc").unwrap();
+    let path = model.path().to_str().unwrap();
+    let measure = ["--bytes", "--text", text.to_str().unwrap()];
+    for (name, entry) in tensors {
+        let mut bad = good.clone();
+        let end = 8 + length + entry["data_offsets"][1].as_u64().unwrap() as usize;
+        bad[end - 2..end].copy_from_slice(&0xff80_u16.to_le_bytes());
+        std::fs::write(&weights, &bad).unwrap();
+        let last = entry["shape"].as_array().unwrap().iter();
+        let last: Vec<u64> = last.map(|n| n.as_u64().unwrap() - 1).collect();
+        for (verb, more) in [
+            ("audit", &[][..]),
+            ("audit", &["--layers", "0", "--heads", "2"]),
+            ("measure", &measure),
+        ] {
+            let run = snellen([verb, path].iter().chain(more));
+            let line = run.error(2);
+            for part in [
+                "model.safetensors: tensor",
+                &format!("{name:?}"),
+                &format!("the first at {last:?} is -inf"),
+                "fetch it again",
+            ] {
+                assert!(line.contains(part), "{verb}: {part}: {line}");
+            }
+        }
+    }
+}

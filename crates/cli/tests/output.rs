@@ -109,6 +109,69 @@ fn a_closed_pipe_ends_quietly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
+    for line in ["--help", "--version", "completions zsh", "man measure"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(assert_cmd::cargo::cargo_bin("snellen"))
+            .args(line.split(' '))
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{line}");
+        assert_eq!(output.status.code(), Some(0), "{line}");
+    }
+}
+
+/// A document that could not be written is an error for every verb, help and version included; so is half of one.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_device_is_an_error() {
+    for line in [
+        "--help",
+        "--version",
+        "horizon --help",
+        "help measure",
+        "study --help",
+        "completions bash",
+        "man",
+        "man measure",
+        "explain",
+        "explain SN001 --json",
+        "horizon --heads 8 --length 10",
+        "horizon --heads 8 --print-slopes",
+        "horizon --like bloom --format npz",
+        "measure --length 3 --exit-zero",
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = std::process::Command::new(assert_cmd::cargo::cargo_bin("snellen"))
+            .args(line.split(' '))
+            .stdout(full.unwrap())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert_eq!(said.lines().count(), 1, "{line}: {said}");
+        assert!(
+            said.starts_with("error: stdout: cannot be written: no space"),
+            "{line}: {said}"
+        );
+    }
+}
+
+/// The archive is made whole before the first byte is written, so a pipe gets what a file gets.
+#[test]
+fn arrays_through_a_pipe_are_those_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.npz");
+    let line = "horizon --like bloom-560m --format npz";
+    assert_eq!(run(&format!("{line} --out {}", file.display())).code, 0);
+    let output = assert_cmd::Command::cargo_bin("snellen")
+        .unwrap()
+        .args(line.split(' '))
+        .output()
+        .unwrap();
+    assert!(output.stdout.starts_with(b"PK"));
+    assert!(output.stdout == std::fs::read(file).unwrap());
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn stdin_is_a_result_too() {
     let output = assert_cmd::Command::cargo_bin("snellen")
         .unwrap()
         .args(["report", "-", "--format", "csv"])
-        .write_stdin(document)
+        .write_stdin(format!("\u{feff}{document}"))
         .output()
         .unwrap();
     assert!(

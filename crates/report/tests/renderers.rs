@@ -499,7 +499,7 @@ fn every_line_fits_the_width() {
             head.overflow_distance = Distance::new(77_917.0);
         }
     }
-    for width in [80, 100] {
+    for width in [40, 60, 80, 100] {
         let options = TextOptions { width, ..NARROW };
         for text in [
             measured.render_text(&options),

@@ -141,6 +141,20 @@ fn read(path: &Path) -> Result<(Vec<String>, u64), String> {
     Ok((texts, skipped))
 }
 
+/// A byte order mark says UTF-8 and is no text, at the beginning of a file; anywhere else it is a character. Places are those of the file.
+#[test]
+fn a_byte_order_mark_is_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\u{feff}one<|endoftext|>\u{feff}two";
+    let path = write(folder.path(), "a.txt", text.as_bytes());
+    assert_eq!(read(&path).unwrap().0, ["one", "\u{feff}two"]);
+    let lines = "\u{feff}{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+    let path = write(folder.path(), "a.jsonl", lines.as_bytes());
+    assert_eq!(read(&path).unwrap().0, ["one", "two"]);
+    let path = write(folder.path(), "b.txt", b"\xef\xbb\xbfa\xff");
+    fails(&path, &["is not UTF-8 from byte 4 on"]);
+}
+
 #[track_caller]
 fn fails(path: &Path, wanted: &[&str]) {
     let error = read(path).unwrap_err();

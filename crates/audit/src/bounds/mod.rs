@@ -144,6 +144,7 @@ pub fn static_bounds(
             },
         );
         bounds.extend(found?);
+        source.release(&LayerWeights::ROLES.map(|role| WeightRole::Layer(layer, role)));
         next = ahead;
     }
     Ok(bounds)
@@ -162,6 +163,20 @@ struct LayerWeights {
 }
 
 impl LayerWeights {
+    /// What may be read of a layer.
+    const ROLES: [LayerRole; 10] = [
+        LayerRole::Norm1Weight,
+        LayerRole::Norm1Bias,
+        LayerRole::QueryWeight,
+        LayerRole::QueryBias,
+        LayerRole::KeyWeight,
+        LayerRole::KeyBias,
+        LayerRole::QueryNormWeight,
+        LayerRole::QueryNormBias,
+        LayerRole::KeyNormWeight,
+        LayerRole::KeyNormBias,
+    ];
+
     fn read(
         spec: &ModelSpec,
         source: &dyn WeightSource,
@@ -335,12 +350,17 @@ fn check(role: WeightRole, weight: &Weight, shape: &[usize]) -> Result<(), Weigh
             found: weight.shape.clone(),
         });
     }
-    // Counting all-ones exponents vectorises; a search for the first does not.
-    let is_finite = |x: &f32| x.to_bits() & 0x7f80_0000 != 0x7f80_0000;
-    let count: u64 = weight.data.iter().map(|x| u64::from(!is_finite(x))).sum();
-    let Some(flat) = weight.data.iter().position(|x| count > 0 && !is_finite(x)) else {
+    // A loop over all-ones exponents without an exit becomes vectors; a search for the first does not.
+    let bad = |x: &f32| u32::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000);
+    let any = |block: &[f32]| block.iter().fold(0, |any, x| any | bad(x)) != 0;
+    if !weight.data.chunks(4096).any(any) {
+        return Ok(());
+    }
+    let mut all_bad = weight.data.iter().enumerate().filter(|(_, x)| bad(x) != 0);
+    let Some((flat, &value)) = all_bad.next() else {
         return Ok(());
     };
+    let count = 1 + all_bad.count() as u64;
     let row = weight.shape[1..].iter().product::<usize>().max(1);
     let index = match weight.shape.len() {
         1 => vec![flat],
@@ -349,7 +369,7 @@ fn check(role: WeightRole, weight: &Weight, shape: &[usize]) -> Result<(), Weigh
     Err(WeightError::NotFinite {
         role,
         index,
-        value: weight.data[flat],
+        value,
         count,
     })
 }

@@ -1,5 +1,7 @@
 //! One memory-mapped safetensors file, and the values of its tensors widened to f32.
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +15,7 @@ use crate::read::{cannot_read, open_regular};
 #[derive(Debug)]
 pub struct TensorFile {
     path: PathBuf,
+    file: File,
     map: Mmap,
     header: Header,
 }
@@ -20,10 +23,12 @@ pub struct TensorFile {
 impl TensorFile {
     /// Maps the file and checks its header. Only the header's pages are read.
     pub fn open(path: &Path) -> Result<TensorFile, CheckpointError> {
-        let map = map_file(path)?;
+        let file = open_regular(path)?;
+        let map = map_file(&file).map_err(|e| cannot_read(path, &e))?;
         let header = Header::parse(&map).map_err(|e| e.in_file(path))?;
         Ok(TensorFile {
             path: path.to_owned(),
+            file,
             map,
             header,
         })
@@ -67,6 +72,24 @@ impl TensorFile {
         }
         #[cfg(not(unix))]
         let _ = part;
+    }
+
+    /// Reads `part`, a part of this file's bytes, into `buffer` without bringing it into the map; `false` where that cannot be done, and the
+    /// map has to serve.
+    pub(crate) fn read(&self, part: &[u8], buffer: &mut Vec<u8>) -> bool {
+        buffer.resize(part.len(), 0);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::FileExt as _;
+            self.offset(part)
+                .is_some_and(|at| self.file.read_exact_at(buffer, at as u64).is_ok())
+        }
+        #[cfg(not(unix))]
+        {
+            // reading at a place has another name there; the map serves
+            let _ = &self.file;
+            false
+        }
     }
 
     /// Lets the pages of `part`, a part of this file's bytes, leave this process's memory. They stay in the system's page cache as
@@ -160,13 +183,12 @@ impl TensorFile {
 }
 
 #[allow(unsafe_code, reason = "memory maps are how weights are read lazily")]
-fn map_file(path: &Path) -> Result<Mmap, CheckpointError> {
-    let file = open_regular(path)?;
+fn map_file(file: &File) -> io::Result<Mmap> {
     // SAFETY: the map is read-only and private to this process. The remaining hazard is another process that changes the file
     // while it is mapped: a write would change values under us (every access goes through byte slices that are decoded, so no
     // value is ever invalid for its type), and a truncation would raise SIGBUS, which ends the process without a wrong result.
     // Both are outside what a reader can prevent, and are the accepted price of mapping (the reference implementation pays it too).
-    unsafe { Mmap::map(&file) }.map_err(|e| cannot_read(path, &e))
+    unsafe { Mmap::map(file) }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -8,6 +8,7 @@ use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
 use super::header::StringMap;
 use crate::error::{CheckpointError, quoted};
+use crate::files::without_mark;
 use crate::read::json_error;
 
 /// Longest index that is read, in bytes (512 MiB); an index of a million tensors has about 100 MB.
@@ -20,7 +21,7 @@ pub(super) const INDEX_BYTES_MAX: u64 = 512 << 20;
 /// Symbolic links are followed: the cache of the model hub consists of links to a blob folder outside the snapshot, and
 /// whoever can place a link in the folder could place the file.
 pub fn parse_index(bytes: &[u8]) -> Result<HashMap<String, String>, CheckpointError> {
-    let mut de = serde_json::Deserializer::from_slice(bytes);
+    let mut de = serde_json::Deserializer::from_slice(without_mark(bytes));
     let map = IndexSeed
         .deserialize(&mut de)
         .and_then(|m| de.end().map(|()| m))

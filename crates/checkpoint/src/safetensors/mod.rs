@@ -96,11 +96,33 @@ impl Tensors {
             }
             files.push(file);
         }
-        Ok(Tensors {
+        let tensors = Tensors {
             files,
             place,
             index: Some(path.to_owned()),
-        })
+        };
+        tensors.refuse_copies()?;
+        Ok(tensors)
+    }
+
+    /// A tensor that a second shard holds too may have other values there, and loaders differ in which of them they take.
+    fn refuse_copies(&self) -> Result<(), CheckpointError> {
+        for (i, file) in self.files.iter().enumerate() {
+            for tensor in file.header().tensors() {
+                let Some(&named) = self.place.get(&tensor.name).filter(|&&named| named != i) else {
+                    continue;
+                };
+                return Err(CheckpointError::malformed(format!(
+                    "tensor {} is in two shards, {} and {}, of which the index names the first; the shards do not belong together: fetch \
+                     the checkpoint again, or save it anew",
+                    quoted(&tensor.name),
+                    self.files[named].path().display(),
+                    file.path().display()
+                ))
+                .in_file(self.path()));
+            }
+        }
+        Ok(())
     }
 
     /// The files, in the order of their names.

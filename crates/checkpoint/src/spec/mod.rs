@@ -96,6 +96,7 @@ use model::ModelSpec;
 use crate::checkpoint::{Checkpoint, TokenizerFile};
 use crate::config::ModelFacts;
 use crate::error::{CheckpointError, ErrorKind};
+use crate::files::without_mark;
 use crate::read::read_limited;
 use crate::safetensors::Tensors;
 
@@ -116,7 +117,7 @@ pub struct Specification {
 
 /// Parses and checks the text of a specification file; `path` is for messages, and its folder the base of the paths inside.
 pub fn parse(bytes: &[u8], path: &Path) -> Result<Specification, CheckpointError> {
-    let text = std::str::from_utf8(bytes)
+    let text = std::str::from_utf8(without_mark(bytes))
         .map_err(|e| CheckpointError::malformed(format!("is not UTF-8: {e}")).in_file(path))?;
     let file = file::parse(text).map_err(|e| e.in_file(path))?;
     lower::lower(file, path.parent().unwrap_or(Path::new(""))).map_err(|e| e.in_file(path))

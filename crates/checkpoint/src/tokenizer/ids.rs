@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use crate::error::{CheckpointError, quoted};
+use crate::files::{is_utf_16, without_mark};
 use crate::read::read_limited;
 
 /// Longest file of ids that is read, in bytes (8 GiB: two thousand million ids).
 const IDS_BYTES_MAX: u64 = 8 << 30;
 
 /// Reads token ids and checks every one against the vocabulary. The format follows the file's extension: `.i32` and `.u16` are bare
-/// little-endian numbers, `.npy` is NumPy's format with any integer dtype and one sequence, anything else is text.
+/// little-endian numbers, `.npy` is NumPy's format with any integer dtype and one sequence, anything else is text (UTF-8, a byte order mark is skipped).
 ///
 /// A `.u16` file is refused where the vocabulary does not fit into 16 bits: ids beyond would have wrapped when it was written.
 pub fn read_token_file(path: &Path, vocab_size: usize) -> Result<Vec<u32>, CheckpointError> {
@@ -69,10 +70,12 @@ fn fixed<const N: usize>(
 }
 
 fn text(bytes: &[u8], vocab_size: usize) -> Result<Vec<u32>, CheckpointError> {
-    let text = std::str::from_utf8(bytes).map_err(|e| {
-        CheckpointError::malformed(format!(
-            "is not text ({e}); binary ids need the extension .i32, .u16 or .npy"
-        ))
+    let text = std::str::from_utf8(without_mark(bytes)).map_err(|e| {
+        CheckpointError::malformed(if is_utf_16(bytes) {
+            "is text in UTF-16; save it as UTF-8".to_owned()
+        } else {
+            format!("is not text ({e}); binary ids need the extension .i32, .u16 or .npy")
+        })
     })?;
     let parse = |(position, word): (usize, &str)| match word.parse::<i128>() {
         Ok(id) => checked(position, id, vocab_size),
@@ -303,9 +306,15 @@ mod tests {
                 .contains("token 1: expected a token id, found \"two\"")
         );
         assert!(
-            read("a.ids", b"\xff\xfe", 9)
+            read("a.ids", b"1 \xff", 9)
                 .unwrap_err()
                 .contains("is not text")
+        );
+        assert_eq!(read("a.txt", b"\xef\xbb\xbf1 2", 9).unwrap(), [1, 2]);
+        assert!(
+            read("a.txt", b"\xff\xfe1\0 \x002\0", 9)
+                .unwrap_err()
+                .contains("UTF-16; save it as UTF-8")
         );
         assert!(
             read("a.i32", &[0; 6], 9)

@@ -118,11 +118,8 @@ impl MinBpe {
             self.encode_piece(&text.as_bytes()[start..end], &mut ids);
             covered = end;
         }
-        // Text between matches would be dropped (that is what the original does); refuse instead of losing it.
         if covered != text.len() {
-            return Err(CheckpointError::malformed(format!(
-                "the split pattern does not cover the text at byte {covered}"
-            )));
+            return Err(uncovered(split, text, covered));
         }
         Ok(ids)
     }
@@ -196,6 +193,26 @@ impl MinBpe {
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+/// Why the pieces end at byte `covered`. Text between matches would be dropped (that is what the original does), and the library does not
+/// say when it gives up on a match.
+fn uncovered(split: &SysRegex, text: &str, covered: usize) -> CheckpointError {
+    const SAMPLE: usize = 1000;
+    let rest = &text[covered..];
+    let end = rest
+        .char_indices()
+        .nth(SAMPLE)
+        .map_or(rest.len(), |(i, _)| i);
+    let begins_a_piece = split
+        .find_iter(&rest[..end])
+        .next()
+        .is_some_and(|(start, _)| start == 0);
+    CheckpointError::malformed(if begins_a_piece {
+        super::gave_up(covered)
+    } else {
+        format!("the split pattern does not cover the text at byte {covered}")
+    })
 }
 
 #[cfg(test)]
@@ -275,6 +292,20 @@ mod tests {
         ] {
             let error = MinBpe::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    /// GPT-4's pattern on long runs: the pieces are those of short ones, and a run on which the library gives up is named.
+    #[test]
+    fn long_runs_are_one_piece_or_an_error() {
+        let gpt4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+        let model = model(&format!("minbpe v1\n{gpt4}\n0\n97 97\n256 256\n257 257\n"));
+        let ids = model.encode(&format!("{} b", "a".repeat(400_000))).unwrap();
+        assert_eq!(ids.len(), 50_000 + 2);
+        for long in ["a".repeat(1_200_000), " ".repeat(1_200_000)] {
+            let error = model.encode(&format!("a b {long}\n c")).unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains("gives up on the text at byte 3,"), "{error}");
         }
     }
 

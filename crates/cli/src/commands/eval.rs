@@ -102,6 +102,7 @@ pub(crate) fn run(args: &EvalArgs, global: &GlobalArgs) -> Result<Exit, Failure>
     match &args.task {
         None => {
             let documents = Documents::read(args, &checkpoint, &spec)?;
+            outcome.notes.extend(documents.notes.iter().cloned());
             let windows = windows(args, &spec, &documents)?;
             envelope.length = Some(windows.length() as u64);
             let model = model(args, &spec, &checkpoint, windows.length(), global)?;
@@ -184,15 +185,18 @@ fn beyond_trained(outcome: &mut Outcome, spec: &ModelSpec, length: usize) {
 struct Documents {
     ids: Vec<Vec<u32>>,
     info: TextInfo,
+    notes: Vec<String>,
 }
 
 impl Documents {
     fn read(args: &EvalArgs, checkpoint: &Checkpoint, spec: &ModelSpec) -> Result<Self, Failure> {
+        let mut notes = Vec::new();
         let (ids, source, tokenizer) = match (&args.text, &args.tokens) {
             (Some(file), _) => {
                 let codec = Codec::new(&args.codec, checkpoint, spec.vocab_size)?;
-                let text = read_text(file, "--text")?;
-                let documents = text.split(DOCUMENT_SEPARATOR).map(str::trim);
+                let found = read_text(file, "--text")?;
+                notes.extend(found.notes);
+                let documents = found.content.split(DOCUMENT_SEPARATOR).map(str::trim);
                 let encoded = documents.filter(|text| !text.is_empty()).map(|text| {
                     codec
                         .encode(text)
@@ -226,7 +230,7 @@ impl Documents {
             tokenizer: tokenizer.0,
             tokenizer_hash: tokenizer.1,
         };
-        Ok(Self { ids, info })
+        Ok(Self { ids, info, notes })
     }
 }
 
@@ -251,7 +255,7 @@ fn answer(
     outcome: &mut Outcome,
     global: &GlobalArgs,
 ) -> Result<TaskReport, Failure> {
-    let text = read_text(file, "--task")?;
+    let text = read_text(file, "--task")?.content;
     let codec = Codec::new(&args.codec, checkpoint, spec.vocab_size)?;
     let in_file =
         |error: &dyn std::fmt::Display| Failure::error(format!("{}: {error}", file.display()));

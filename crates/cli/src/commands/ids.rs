@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use ::audit::eval::TextCodec;
 use checkpoint::Checkpoint;
+use checkpoint::files::{MARK, is_utf_16};
 use checkpoint::tokenizer::{Tokenizer, check_ids, read_token_file};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -111,20 +112,51 @@ pub(super) fn read_documents(file: &Path, vocab_size: usize) -> Result<Vec<Vec<u
     Ok(documents)
 }
 
-/// A text file in UTF-8, for the flag `flag`.
-pub(super) fn read_text(file: &Path, flag: &str) -> Result<String, Failure> {
-    let bytes = checkpoint::files::read(file).map_err(|error| {
+/// What a text file holds, and what there is to say about it.
+#[derive(Debug)]
+pub(super) struct Found<T> {
+    pub(super) content: T,
+    pub(super) notes: Vec<String>,
+}
+
+/// The bytes of a text file for the flag `flag`, without a byte order mark: that is how some editors say UTF-8, not what was written.
+pub(super) fn read_bytes(file: &Path, flag: &str) -> Result<Found<Vec<u8>>, Failure> {
+    let mut content = checkpoint::files::read(file).map_err(|error| {
         Failure::cannot_read(
             file,
             &error,
             &format!("{flag} expects a text file in UTF-8"),
         )
     })?;
+    let mut notes = Vec::new();
+    if content.starts_with(MARK) {
+        content.drain(..MARK.len());
+        notes.push(format!(
+            "{} begins with a byte order mark, which is no part of the text and was left out",
+            file.display()
+        ));
+    }
+    Ok(Found { content, notes })
+}
+
+/// A text file in UTF-8, for the flag `flag`.
+pub(super) fn read_text(file: &Path, flag: &str) -> Result<Found<String>, Failure> {
+    let Found { content, notes } = read_bytes(file, flag)?;
+    let content = as_text(file, content)?;
+    Ok(Found { content, notes })
+}
+
+/// The text that the bytes of a file are.
+pub(super) fn as_text(file: &Path, bytes: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::error(format!(
-            "{}: expected UTF-8 text, found another byte at offset {at}",
-            file.display()
-        ))
+        Failure::error(if is_utf_16(error.as_bytes()) {
+            format!("{}: is text in UTF-16; save it as UTF-8", file.display())
+        } else {
+            format!(
+                "{}: expected UTF-8 text, found another byte at offset {at}",
+                file.display()
+            )
+        })
     })
 }

@@ -208,6 +208,7 @@ impl Tokens {
         affordable: impl FnOnce(usize) -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         let plain = |tokenizer: &str| (tokenizer.to_owned(), None);
+        let mut notes = Vec::new();
         let (all, source, tokenizer) = match (&args.text, &args.tokens) {
             (_, Some(file)) => (
                 super::ids::read_documents(file, spec.vocab_size)?.concat(),
@@ -215,10 +216,9 @@ impl Tokens {
                 plain("ids"),
             ),
             (Some(file), None) => {
-                let text = checkpoint::files::read(file).map_err(|error| {
-                    Failure::cannot_read(file, &error, "--text expects a text file in UTF-8")
-                })?;
-                let (ids, tokenizer) = encode(args, file, text, checkpoint)?;
+                let found = super::ids::read_bytes(file, "--text")?;
+                notes.extend(found.notes);
+                let (ids, tokenizer) = encode(args, file, found.content, checkpoint)?;
                 (ids, file.display().to_string(), tokenizer)
             }
             (None, None) if args.path.is_none() => {
@@ -239,7 +239,8 @@ impl Tokens {
         }
         check_ids(&all, spec.vocab_size)
             .map_err(|error| Failure::error(format!("{source}: {error}")))?;
-        let (used, notes) = length_used(args, spec, &source, all.len())?;
+        let (used, about_length) = length_used(args, spec, &source, all.len())?;
+        notes.extend(about_length);
         affordable(used)?;
         let ids: Vec<u32> = all.iter().copied().cycle().take(used).collect();
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -317,13 +318,7 @@ fn encode(
     if args.bytes {
         return Ok((super::ids::byte_ids(&bytes), ("bytes".to_owned(), None)));
     }
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::error(format!(
-            "{}: expected UTF-8 text, found another byte at offset {at}",
-            file.display()
-        ))
-    })?;
+    let text = super::ids::as_text(file, bytes)?;
     let tokenizer = match &args.tokenizer {
         Some(path) => Tokenizer::open(path)?,
         None => checkpoint.tokenizer()?,

@@ -84,7 +84,8 @@ fn read(path: &Path) -> Result<Document, Failure> {
     if path.as_os_str() == "-" {
         let text = std::io::read_to_string(std::io::stdin())
             .map_err(|error| Failure::cannot_read(Path::new("stdin"), &error, EXPECTED))?;
-        return Document::from_json(&text)
+        // some shells put a byte order mark before what they pipe
+        return Document::from_json(text.trim_start_matches('\u{feff}'))
             .map_err(|error| Failure::error(format!("stdin: {error}")));
     }
     if History::is_run(path) {

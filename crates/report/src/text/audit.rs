@@ -136,7 +136,8 @@ fn worst(page: &mut Page<'_>, report: &AuditReport) {
         ("visible to", Align::Right),
         ("expected blind", Align::Right),
         ("blind past", Align::Right),
-    ]);
+    ])
+    .keys(2);
     for head in &heads[..shown] {
         table.row(vec![
             head.layer.to_string(),

@@ -30,7 +30,8 @@ fn list(page: &mut Page<'_>, checks: &[CheckPage]) {
         ]);
     }
     page.table(&table);
-    page.line("\n`snellen explain CODE` prints the page of one check.");
+    page.line("");
+    page.paragraph("`snellen explain CODE` prints the page of one check.");
 }
 
 fn one(page: &mut Page<'_>, check: &CheckPage) {

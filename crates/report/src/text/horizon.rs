@@ -36,8 +36,10 @@ impl HorizonReport {
                 head.effective_slope.to_string(),
             ]);
         }
-        let lines = table.lines(usize::MAX);
-        let all: Vec<String> = lines.header.into_iter().chain(lines.rows).collect();
+        let panels = table.lines(usize::MAX).panels.into_iter();
+        let all: Vec<String> = panels
+            .flat_map(|p| p.header.into_iter().chain(p.rows))
+            .collect();
         all.join("\n") + "\n"
     }
 }

@@ -183,7 +183,8 @@ fn worst(page: &mut Page<'_>, report: &MeasureReport) {
         ("entropy", Align::Right),
         ("key 0", Align::Right),
     ])
-    .optional(["last seen", "entropy", "key 0"]);
+    .optional(["last seen", "entropy", "key 0"])
+    .keys(2);
     for head in &heads[..shown] {
         let evidence = head.plans.get(plan);
         table.row(vec![

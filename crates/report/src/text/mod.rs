@@ -88,11 +88,16 @@ impl<'a> Page<'a> {
     /// A table with its header dimmed, and what the width left no room for.
     fn table(&mut self, table: &table::Table) {
         let lines = table.lines(self.options.width);
-        for header in &lines.header {
-            let painted = self.options.paint(Style::Dim, header);
-            self.line(&painted);
+        for (position, panel) in lines.panels.iter().enumerate() {
+            if position > 0 {
+                self.line("");
+            }
+            for header in &panel.header {
+                let painted = self.options.paint(Style::Dim, header);
+                self.line(&painted);
+            }
+            self.lines(&panel.rows);
         }
-        self.lines(&lines.rows);
         if !lines.left_out.is_empty() {
             self.indented(&format!(
                 "(too narrow for: {}; a wider terminal or --format json has it)",

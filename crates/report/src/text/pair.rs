@@ -103,7 +103,8 @@ fn paired(page: &mut Page<'_>, pair: &PairReport) {
         ("change", Align::Right),
         ("interval", Align::Right),
         ("clear", Align::Left),
-    ]);
+    ])
+    .keys(2);
     for one in &pair.paired[..shown] {
         let value = |value: Option<f64>| super::cell(value.map(|value| amount(one, value)));
         let moved = |value: f64| change(one, value);
@@ -163,7 +164,8 @@ fn changes(page: &mut Page<'_>, pair: &PairReport) {
         ("quantity", Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
-    ]);
+    ])
+    .keys(4);
     let number = |value: Option<f64>| super::cell(value.map(short));
     for (head, name, _) in &rows[..shown] {
         let difference = head.quantities[*name];

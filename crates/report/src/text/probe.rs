@@ -76,7 +76,8 @@ fn grid(page: &mut Page<'_>, cells: &[ProbeCell]) {
         ("ln p", Align::Right),
         ("median rank", Align::Right),
     ])
-    .optional(["true depth", "median rank"]);
+    .optional(["true depth", "median rank"])
+    .keys(2);
     for one in cells {
         let score = &one.score;
         let mut ranks: Vec<u64> = one.results.iter().map(|sample| sample.first_rank).collect();
@@ -117,7 +118,8 @@ fn what_if(page: &mut Page<'_>, cells: &[ProbeCell]) {
         ("ln p", Align::Right),
         ("before", Align::Right),
     ])
-    .optional(["tests"]);
+    .optional(["tests"])
+    .keys(3);
     for one in cells {
         for changed in &one.what_if {
             table.row(vec![
@@ -166,7 +168,8 @@ fn witness(page: &mut Page<'_>, cells: &[ProbeCell]) {
         ("weight", Align::Right),
         ("distance", Align::Right),
     ])
-    .optional(["distance", "sub-ulp"]);
+    .optional(["distance", "sub-ulp"])
+    .keys(3);
     for one in cells {
         for witness in &one.witness {
             let best = best(&witness.by_head);
@@ -251,7 +254,8 @@ fn prompts(page: &mut Page<'_>, report: &ProbePromptsReport) {
         ("fact at", Align::Right),
         ("hash of the first", Align::Left),
     ])
-    .optional(["hash of the first"]);
+    .optional(["hash of the first"])
+    .keys(2);
     for one in &report.cells {
         let (least, most) = (
             one.prompts.iter().map(|prompt| prompt.prompt_tokens).min(),

@@ -91,7 +91,9 @@ fn rows(page: &mut Page<'_>, table: &StudyTable) {
 
 /// Intervals stand as half their width: a column of means is easier to go down with the eye than one of ends.
 fn laid_out<R>(columns: &[&Column<R>], rows: &[&R]) -> Table {
-    let mut table = Table::new([]);
+    // what a row is about comes first, in words
+    let keys = columns.iter().take_while(|column| !column.numbers());
+    let mut table = Table::new([]).keys(keys.count().max(1));
     for column in columns {
         let align = if column.numbers() {
             Align::Right

@@ -103,7 +103,8 @@ fn recall(page: &mut Page<'_>, report: &TrainReport) {
         ("share", Align::Right),
         ("95 % interval", Align::Right),
         ("nats", Align::Right),
-    ]);
+    ])
+    .keys(2);
     for one in &last.cells {
         table.row(vec![
             super::escape(&one.task).into_owned(),
@@ -145,7 +146,8 @@ fn heads(page: &mut Page<'_>, report: &TrainReport) {
         ("blind", Align::Right),
         ("reach 90", Align::Right),
         ("key 0", Align::Right),
-    ]);
+    ])
+    .keys(2);
     for head in &heads[..shown] {
         table.row(vec![
             head.layer.to_string(),

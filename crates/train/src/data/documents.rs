@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use checkpoint::files::without_mark;
+
 use super::corpus::{Form, Packing, kind_of};
 use super::unpack::{Place, open};
 use super::{archive, table};
@@ -108,7 +110,9 @@ fn text(
     let (mut held, mut piece) = (Vec::new(), vec![0u8; 1 << 16]);
     // Bytes of the text before `held`, and those of `held` in which no separator begins.
     let (mut before, mut searched) = (0u64, 0usize);
-    let mut emit = |bytes: &[u8], before: u64| {
+    let mut emit = |all: &[u8], before: u64| {
+        let bytes = if before == 0 { without_mark(all) } else { all };
+        let before = before + (all.len() - bytes.len()) as u64;
         let text = std::str::from_utf8(bytes).map_err(|e| {
             place.error(format!(
                 "is not UTF-8 from byte {} on; convert it first",
@@ -158,7 +162,12 @@ fn lines(
             break;
         }
         let fail = |what: String| Err(place.error(format!("line {number}: {what}")));
-        let text = match std::str::from_utf8(&line) {
+        let bytes = if number == 1 {
+            without_mark(&line)
+        } else {
+            &line
+        };
+        let text = match std::str::from_utf8(bytes) {
             Ok(text) => text.trim(),
             Err(e) => {
                 return fail(format!(

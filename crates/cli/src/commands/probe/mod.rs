@@ -168,7 +168,7 @@ fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<String>, Failur
         ))),
         (text, _) => text
             .as_deref()
-            .map(|file| read_text(file, "--text"))
+            .map(|file| read_text(file, "--text").map(|found| found.content))
             .transpose(),
     }
 }
