@@ -418,7 +418,15 @@ mod tests {
 
     #[test]
     fn transposing_moves_every_element() {
-        for (rows, cols) in [(1, 1), (1, 40), (40, 1), (16, 32), (17, 33), (50, 7), (35, 200)] {
+        for (rows, cols) in [
+            (1, 1),
+            (1, 40),
+            (40, 1),
+            (16, 32),
+            (17, 33),
+            (50, 7),
+            (35, 200),
+        ] {
             let data: Vec<f32> = (0..rows * cols).map(|i| i as f32).collect();
             let got = transposed(&data, rows, cols);
             for r in 0..rows {
