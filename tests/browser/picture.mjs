@@ -18,6 +18,6 @@ const page = await browser.newPage({ viewport: { width: 1160, height: 900 } });
 await page.goto(pathToFileURL(html).href);
 await page.waitForSelector("body[data-ready]");
 await page.locator('.cell[data-row="0"][data-column="3"]').focus();
-const bottom = await page.locator("#charts .legend").evaluate((legend) => legend.getBoundingClientRect().bottom);
+const bottom = await page.locator("#charts .legend").evaluate((legend) => legend.getBoundingClientRect().bottom + window.scrollY);
 await page.screenshot({ path: join(root, "docs/images/report.png"), clip: { x: 0, y: 0, width: 1160, height: Math.ceil(bottom) + 16 }, fullPage: true });
 await browser.close();

@@ -205,12 +205,12 @@ pub(crate) enum ColorWhen {
 /// Precision plans.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Precision plans `NAME[:DTYPE]`, comma separated; f32 when no dtype is said
+    /// Precision plans `NAME[:DTYPE]`, comma separated
     #[arg(long = "plan", value_name = "LIST", value_delimiter = ',', default_value = "ieee", long_help = PLAN_HELP)]
     pub(crate) plans: Vec<String>,
 }
 
-const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatable; f32 when no dtype is said.\n\n\
+const PLAN_HELP: &str = "Precision plans NAME[:DTYPE], comma separated, repeatable; where no dtype is said f32, for llama-cpp-* f16.\n\n\
     f64, ieee, ftz are idealised; hf-eager, hf-sdpa, flash-attn2, vllm-paged, vllm-triton, llama-cpp-cpu, \
     llama-cpp-cuda-fa, foundry-torch, flex-attention and megatron-deepspeed follow a runtime step by step.\n\n\
     First blind distances as tables quote them: exp = 0 in f32 is `horizon --plan ieee --criterion exp` (`ftz` where \

@@ -471,6 +471,22 @@ fn records_that_were_changed_are_refused() {
     ok(&["study", "report", &to]);
 }
 
+/// Margins are over the last 20 keys; a trial whose sequences are too short for that says so in its record, and the record is read.
+#[test]
+fn a_trial_too_short_for_margins_is_done() {
+    let set = Set::new();
+    let short = |text: String| text.replace("stages = \"32:20, 64:12\"", "stages = \"16:8\"");
+    let file = set.study("short.toml", short);
+    let to = set.at("short");
+    let run = ["study", "run", &file, "--to", &to, "--only", "linear-s1"];
+    ok(&run);
+    let record = &set.record("short", "linear-s1")["result"];
+    assert_eq!(record["margins"], serde_json::json!([]));
+    assert_eq!(record["skipped"][0]["what"], "linear: margins");
+    ok(&run);
+    assert!(ok(&["study", "report", &to]).contains("linear: margins"));
+}
+
 #[test]
 fn bad_studies_are_refused_before_anything_runs() {
     let set = Set::new();

@@ -576,6 +576,10 @@ fn the_edges_of_a_corpus() {
     let said = ok(&set.training(&set.at("rope.toml"), "rope", "--stages 16:2"));
     assert!(said.contains("no model.toml"), "{said}");
     assert!(Path::new(&set.at("rope/final/model.safetensors")).exists());
+    refused(
+        &format!("train --resume {} --max-memory 1KiB", set.at("rope")),
+        &["--max-memory"],
+    );
 
     // A run needs a token beyond the last input.
     std::fs::write(set.at("short.txt"), "the cat").unwrap();

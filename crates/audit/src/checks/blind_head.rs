@@ -17,7 +17,7 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     remedies: &[
         (
             RemedyKind::Exact,
-            "run a plan with a lower threshold: f32 softmax with subnormals, no cast of normalised probabilities to f16",
+            "run a plan that keeps smaller weights: f32 softmax with subnormals, no cast of normalised probabilities to f16",
         ),
         (
             RemedyKind::OutputChanging,

@@ -13,7 +13,7 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     false_alarms: "None known: the f32 forward pass has no reason to overflow on healthy weights.",
     remedies: &[(
         RemedyKind::Exact,
-        "check the checkpoint for NaN weights (`snellen inspect`) and compare its hash with the published one",
+        "check the checkpoint for NaN weights (`snellen audit`) and compare its hash with the published one",
     )],
     references: &["https://github.com/Dao-AILab/flash-attention/issues/337 (NaN runs that exit 0)"],
 };
@@ -31,14 +31,9 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
                 "{} rows of scores are NaN or infinite; the head's numbers leave them out",
                 head.non_finite_rows
             );
-            Finding::new(
-                &DOC,
-                Severity::Error,
-                message,
-                context.command("inspect", ""),
-            )
-            .at(head.layer, head.head)
-            .measured(head.non_finite_rows as f64, 1.0)
+            Finding::new(&DOC, Severity::Error, message, context.command("audit", ""))
+                .at(head.layer, head.head)
+                .measured(head.non_finite_rows as f64, 1.0)
         });
     DOC.checked(
         context.heads().len() as u64,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use train::config::RunConfig;
 use train::run::metrics::Metric;
 use train::run::tensorboard::write_events;
-use train::run::{Ending, History, Observer, RunPlan, Trainer};
+use train::run::{Ending, Estimate, History, Observer, RunPlan, Trainer};
 
 /// Arguments of `train`.
 #[derive(Debug, Args)]
@@ -59,6 +59,18 @@ pub(crate) struct TrainArgs {
     dry_run: bool,
 }
 
+/// Refuses a run that needs more memory than `--max-memory` allows.
+fn refuse_beyond_limit(estimate: &Estimate, global: &GlobalArgs) -> Result<(), Failure> {
+    match global.max_memory {
+        Some(limit) if estimate.memory_bytes > limit => Err(Failure::error(format!(
+            "the run needs about {} MiB, --max-memory allows {} MiB; raise schedule.micro-batches",
+            estimate.memory_bytes >> 20,
+            limit >> 20
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Runs the verb.
 pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure> {
     let allowed: &[&str] = if args.dry_run {
@@ -83,7 +95,14 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
         curves: None,
     };
     let (mut trainer, folder) = match (&args.resume, &args.run_file) {
-        (Some(folder), _) => (Trainer::resume(folder, &mut live)?, folder.clone()),
+        (Some(folder), _) => {
+            let file = folder.join("run.toml");
+            if global.max_memory.is_some() && file.exists() {
+                let plan = RunPlan::new(RunConfig::read(&file)?)?;
+                refuse_beyond_limit(&plan.estimate(), global)?;
+            }
+            (Trainer::resume(folder, &mut live)?, folder.clone())
+        }
         (None, Some(file)) => {
             let mut config = RunConfig::read(file)?;
             if let Some(seed) = args.seed {
@@ -116,16 +135,7 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             } else {
                 global.talk().say(&text);
             }
-            if global
-                .max_memory
-                .is_some_and(|max| estimate.memory_bytes > max)
-            {
-                return Err(Failure::error(format!(
-                    "the run needs about {} MiB, --max-memory allows {} MiB; raise schedule.micro-batches",
-                    estimate.memory_bytes >> 20,
-                    global.max_memory.unwrap_or(0) >> 20
-                )));
-            }
+            refuse_beyond_limit(&estimate, global)?;
             if args.dry_run {
                 return Ok(Exit::Clean);
             }

@@ -272,8 +272,9 @@ pub(super) fn inspect(report: &InspectReport) -> Summary {
         wrong: !failed.is_empty() || !report.outcome.findings.is_empty(),
         headline: if failed.is_empty() {
             format!(
-                "The configuration was read without its weights' values: {} hold and {unknown} could not be checked.",
-                plural(held, "self-check")
+                "The configuration was read without its weights' values: {} {} and {unknown} could not be checked.",
+                plural(held, "self-check"),
+                if held == 1 { "holds" } else { "hold" }
             )
         } else {
             format!(

@@ -13,12 +13,12 @@ impl RenderText for EvalReport {
     fn render_text(&self, options: &TextOptions) -> String {
         let body = |page: &mut Page<'_>| {
             if let Some(text) = &self.envelope.text {
-                page.paragraph(&format!(
-                    "Text: {}, {} (ids from {}).",
-                    escape(&text.source),
-                    plural(text.tokens, "token"),
-                    escape(&text.tokenizer)
-                ));
+                let ids = match text.tokenizer.as_str() {
+                    "ids" => "token ids as given".to_owned(),
+                    tokenizer => format!("ids from {}", escape(tokenizer)),
+                };
+                let (source, tokens) = (escape(&text.source), plural(text.tokens, "token"));
+                page.paragraph(&format!("Text: {source}, {tokens} ({ids})."));
             }
             if let Some(perplexity) = &self.perplexity {
                 losses(page, perplexity);

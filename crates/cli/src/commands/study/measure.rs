@@ -95,6 +95,14 @@ pub(super) fn measure(
         let length = longest.unwrap_or(0);
         let margins = run.evaluation.margins(length, MARGIN_SEQUENCES);
         let margins = margins.unwrap_or_default();
+        if margins.is_empty() {
+            result.skipped.push(Skipped {
+                what: format!("{}: margins", trial.variant),
+                reason: format!(
+                    "no recall question in {length} tokens is far enough from its answer"
+                ),
+            });
+        }
         result.margins = margins.iter().map(margin).collect();
         result.horizons = horizons(&result.measured, &result.margins);
     }
