@@ -3,7 +3,7 @@
 //!
 //! The tokens of the first two come after the text's vocabulary: keys, values, passkeys, and the two marks `PLANT` and `ASK`. `PLANT p`
 //! is written somewhere; at each later `ASK` the right prediction is `p`. `k v` is written somewhere; where `k` stands again, the right
-//! prediction is `v`. A needle is a sentence of text tokens, see [`super::prose`]. Answers are never revealed in the input. 70 % of the
+//! prediction is `v`. A needle is a sentence of text tokens. Answers are never revealed in the input. 70 % of the
 //! distances are uniform, 30 % uniform in their logarithm.
 
 use checkpoint::tokenizer::Tokenizer;
