@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a study of this folder from nothing but Debian's archive: the text, tokenizer, token files, all trials. What is done is kept; the
 # same command goes on.
-#     studies/make.sh SNELLEN WORK_FOLDER small|underflow|medium [more options of `snellen study run`, such as --jobs 2]
+#     studies/make.sh SNELLEN WORK_FOLDER small|underflow|far|needle|medium [more options of `snellen study run`, such as --jobs 2]
 set -euo pipefail
 snellen=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)

@@ -44,10 +44,13 @@ def pivot(rows, columns, digits, key=lambda row: row["variant"]):
 def overview():
     """One row a variant: what most readers look for, at the shortest and the longest length."""
     lengths = sorted({int(row["quantity"].rsplit(" ", 1)[1]) for row in tables.get("loss", [])})
-    near, far = lengths[0], lengths[-1]
+    ends = list(dict.fromkeys((lengths[0], lengths[-1])))
+    asked = {row["quantity"].split(",")[0] for row in tables.get("recall", [])}
+    tasks = [task for task in ("passkey", "pair", "needle") if task in asked]
+    near = min((int(row["quantity"].rsplit(" ", 1)[1]) for row in tables.get("blind", [])), default=lengths[0])
     wanted = {
-        "recall": ([f"{task}, length {length}" for task in ("passkey", "pair") for length in (near, far)], 2),
-        "loss": ([f"loss, length {near}", f"loss, length {far}"], 2),
+        "recall": ([f"{task}, length {length}" for task in tasks for length in ends], 2),
+        "loss": ([f"loss, length {length}" for length in ends], 2),
         "blind": ([f"ieee, length {near}", f"hf-eager:f16, length {near}"], 2),
         "cost": (["CPU time per step over the baseline's"], 2),
     }
@@ -58,7 +61,7 @@ def overview():
                 own = cells.setdefault(row["variant"], {"n": row["n"]})
                 own[row["quantity"]] = number(row, digits)
     columns = [column for names, _ in wanted.values() for column in names]
-    heads = [f"{what}, {length}" for what in ("passkey", "pair", "loss") for length in (near, far)] + ["zeros ieee", "zeros f16", "time"]
+    heads = [f"{what}, {length}" for what in [*tasks, "loss"] for length in ends] + ["zeros ieee", "zeros f16", "time"]
     print("### overview\n\n| | n | " + " | ".join(heads) + " |\n|---|---:|" + "---|" * len(heads))
     for variant, own in cells.items():
         print(f"| {variant} | {own['n']} | " + " | ".join(own.get(column, "") for column in columns) + " |")

@@ -2,16 +2,17 @@
 //!
 //! One layer, one head, queries and keys of zero, so that attention is the bias alone. Values carry which digit a token is and
 //! nothing of other tokens; the output goes to channels of its own, which the head reads as that digit. As every other logit is zero,
-//! greedy decoding says the digit exactly when its weight is not zero. After a digit the head says a space, far louder.
+//! greedy decoding says the digit exactly when its weight is not zero. After a digit the head says a space, far louder. The passkey as it
+//! is shipped, with its five digits, is `copies_passkey.rs`.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{LayerRole, Model, ModelSpec, NormKind, Weight, WeightError, WeightRole, WeightSource};
-use numerics::{Criterion, Family, HorizonInput, PrecisionPlan, horizon};
+use common::handwritten::{Handwritten, first_blind};
+use model::{LayerRole, Model, ModelSpec, NormKind, WeightRole};
+use numerics::{Family, PrecisionPlan};
 use snellen_audit::eval::TextCodec;
 use snellen_audit::probe::{
     CellRunner, Haystack, ProbeTask, PromptBuilder, Sight, ValueKind, WhatIf, run_cell,
@@ -25,14 +26,6 @@ const CONSTANT: usize = 20;
 const IS_DIGIT: usize = 21;
 const TRAINED: usize = 100;
 
-struct Handwritten(BTreeMap<WeightRole, Weight>);
-
-impl WeightSource for Handwritten {
-    fn weight(&self, role: WeightRole) -> Result<Weight, WeightError> {
-        Ok(self.0[&role].clone())
-    }
-}
-
 /// The model, for one slope.
 fn digit_finder(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
     let mut spec = common::spec(Family::Bloom, &[slope]);
@@ -42,18 +35,8 @@ fn digit_finder(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
     spec.block.norm.kind = NormKind::RmsNorm;
     spec.block.norm.has_bias = false;
     spec.head.tied = false;
-    let roles = spec.weight_roles().into_iter();
-    let zeros = roles.map(|role| {
-        let shape = spec.weight_shape(role).unwrap();
-        let n = shape.iter().product();
-        (role, Weight::new(shape, vec![0.0; n]))
-    });
-    let mut weights: BTreeMap<WeightRole, Weight> = zeros.collect();
-    let mut set = |role, row: usize, column: usize, value: f32| {
-        let weight = weights.get_mut(&role).unwrap();
-        let width = *weight.shape.last().unwrap();
-        weight.data[row * width + column] = value;
-    };
+    let mut weights = Handwritten::zeros(&spec);
+    let mut set = |role, row, column, value| weights.set(role, row, column, value);
     for channel in 0..WIDTH {
         set(
             WeightRole::Layer(0, LayerRole::Norm1Weight),
@@ -91,7 +74,7 @@ fn digit_finder(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
         set(WeightRole::Head, token, FOUND + digit, 1.0);
     }
     set(WeightRole::Head, usize::from(b' '), IS_DIGIT, 80f32.exp2());
-    (spec, Arc::new(Handwritten(weights)))
+    (spec, Arc::new(weights))
 }
 
 struct Bytes;
@@ -130,21 +113,6 @@ fn task() -> ProbeTask {
 fn builder(task: &ProbeTask) -> PromptBuilder<'_> {
     let haystack = Haystack::of_task(&Bytes, task, 300, 3).unwrap();
     PromptBuilder::new(&Bytes, task, haystack, None, 3).unwrap()
-}
-
-/// The first distance at which the weight is zero in f32.
-fn first_blind(spec: &ModelSpec, length: usize) -> usize {
-    let plan = PrecisionPlan::parse("ieee", spec.family).unwrap();
-    let input = HorizonInput {
-        slopes: &spec.alibi.slopes,
-        scale_before: 1.0,
-        bias: &spec.alibi.bias,
-        plan: &plan,
-        criterion: Criterion::Exp,
-        length: length as u64,
-        causal: true,
-    };
-    horizon(&input).unwrap()[0].first_blind_distance.unwrap() as usize
 }
 
 /// Distance from the last token of the prompt to the digit, and whether it was found, at every place of a prompt.

@@ -690,7 +690,7 @@ fn the_large_study_is_valid() {
 /// The records in the repository are whole, and of the studies beside them.
 #[test]
 fn the_committed_records_are_whole_and_of_their_studies() {
-    for name in ["small", "underflow"] {
+    for name in ["small", "underflow", "far", "needle"] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../studies/{name}"));
         let text = ok(&["study", "report", folder.to_str().unwrap(), "--json"]);
         let report: Value = serde_json::from_str(&text).unwrap();

@@ -74,6 +74,7 @@ impl TrainReport {
                 text,
                 passkey,
                 pair,
+                needle,
                 lr,
                 gradient_norm,
             } => self.steps.push(TrainStep {
@@ -84,6 +85,7 @@ impl TrainReport {
                 text: *text,
                 passkey: *passkey,
                 pair: *pair,
+                needle: *needle,
                 learning_rate: *lr,
                 gradient_norm: *gradient_norm,
             }),

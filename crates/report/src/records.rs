@@ -156,9 +156,14 @@ fn scores(task: &TaskReport) -> [Table; 2] {
 
 fn train(report: &TrainReport) -> Vec<Table> {
     let (mut steps, mut held) = (Table::new("step"), Table::new("held"));
+    let needles = report.steps.iter().any(|step| step.needle.is_some());
     for step in &report.steps {
+        let own = fields!(step; step, length, tokens, loss, text, passkey, pair, learning_rate, gradient_norm);
+        // a column of its own only where there were needles
+        let needle = fields!(step; needle);
         steps.push(
-            fields!(step; step, length, tokens, loss, text, passkey, pair, learning_rate, gradient_norm),
+            own.into_iter()
+                .chain(needle.into_iter().filter(|_| needles)),
         );
     }
     for one in &report.held {

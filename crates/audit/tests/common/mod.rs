@@ -1,6 +1,8 @@
 //! Small attention calls on random heads, observed by the collector and by a recorder that keeps everything.
 #![allow(clippy::unwrap_used, dead_code)]
 
+pub(crate) mod handwritten;
+
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 

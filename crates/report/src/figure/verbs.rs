@@ -99,6 +99,7 @@ fn train(report: &TrainReport, width: f64) -> Vec<Figure> {
     loss.push(series("held-out text", held.collect()));
     loss.push(series("passkey answers", over(&|step| step.passkey)));
     loss.push(series("pair answers", over(&|step| step.pair)));
+    loss.push(series("needle answers", over(&|step| step.needle)));
     loss.retain(|series| !series.points.is_empty());
     let part = steps.len().div_ceil(POINTS_MAX);
     let averaged = if part > 1 {

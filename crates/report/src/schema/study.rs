@@ -114,7 +114,7 @@ pub struct StudyMeasured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyCell {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// Smallest distance, tokens.
     pub from: u64,
@@ -152,7 +152,7 @@ pub struct StudyBlind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StudyMargin {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// Layer.
     pub layer: u64,
@@ -176,7 +176,7 @@ pub struct StudyMargin {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StudyHorizon {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// The heads that read answers (near weight of at least 0.1), as `layer/head`.
     pub readers: Vec<String>,

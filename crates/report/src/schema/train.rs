@@ -101,6 +101,9 @@ pub struct TrainStep {
     pub passkey: Option<f64>,
     /// Mean loss of pair answers, nats.
     pub pair: Option<f64>,
+    /// Mean loss of needle answers, nats; absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needle: Option<f64>,
     /// Learning rate.
     pub learning_rate: f64,
     /// Global norm of the gradient before clipping.
@@ -137,7 +140,7 @@ pub struct TrainRecall {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TrainRecallCell {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// Smallest distance, tokens.
     pub from: u64,

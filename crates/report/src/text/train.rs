@@ -73,6 +73,7 @@ fn curves(page: &mut Page<'_>, report: &TrainReport) {
     let steps = || report.steps.iter();
     optional("passkeys", steps().map(|step| step.passkey).collect());
     optional("pairs", steps().map(|step| step.pair).collect());
+    optional("needles", steps().map(|step| step.needle).collect());
     Sparks {
         limits: None,
         lines,

@@ -258,6 +258,7 @@ pub(crate) fn train() -> TrainReport {
         text: 6.0 / step as f64 + 1.0,
         passkey: Some(2.0 / step as f64),
         pair: None,
+        needle: None,
         learning_rate: 0.001 * step as f64,
         gradient_norm: 1.25,
     };

@@ -6,6 +6,7 @@ pub mod corpus;
 pub mod documents;
 pub mod encode;
 mod pieces;
+mod prose;
 pub mod recall;
 pub mod sampler;
 pub mod shard;

@@ -20,7 +20,7 @@ pub(super) fn rows_of_a_call(length: usize) -> usize {
 /// Recall at distances `from .. to`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecallCell {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// Smallest distance, tokens.
     pub from: u64,
@@ -193,9 +193,9 @@ impl Asked<'_> {
             right: 0,
             loss: 0.0,
         };
-        let mut cells: Vec<RecallCell> = ["passkey", "pair"]
+        let mut cells: Vec<RecallCell> = Group::ASKED
             .iter()
-            .flat_map(|task| edges.windows(2).map(|pair| cell(task, pair)))
+            .flat_map(|task| edges.windows(2).map(|pair| cell(task.name(), pair)))
             .collect();
         if self.windows() == 0 {
             return Vec::new();
@@ -222,7 +222,7 @@ impl Asked<'_> {
 
     /// Counts one answer in its cell.
     fn judge(&self, q: &Question, logits: &[f32], cells: &mut [RecallCell]) {
-        let (name, distance) = (task_name(q.group), q.distance as u64);
+        let (name, distance) = (q.group.name(), q.distance as u64);
         let Some(cell) = cells
             .iter_mut()
             .find(|c| c.task == name && c.from <= distance && distance < c.to)
@@ -230,8 +230,8 @@ impl Asked<'_> {
             return;
         };
         let wanted = logits[q.answer as usize];
-        let mut others = self.task.answers(q.group);
-        let best = others.all(|id| id == q.answer || logits[id as usize] < wanted);
+        let mut others = self.task.answers(q.group).iter();
+        let best = others.all(|&id| id == q.answer || logits[id as usize] < wanted);
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = logits.iter().map(|z| f64::from(z - max).exp()).sum();
         cell.questions += 1;
@@ -249,14 +249,5 @@ impl AskedBatch {
             weights,
             sequences: &self.places,
         }
-    }
-}
-
-/// Name of a question's task in results.
-pub(crate) fn task_name(group: Group) -> &'static str {
-    if group == Group::Passkey {
-        "passkey"
-    } else {
-        "pair"
     }
 }

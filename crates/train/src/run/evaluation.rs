@@ -40,7 +40,7 @@ pub struct RecallScore {
 /// What content offers the answer of a question in one head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HeadMargin {
-    /// `passkey` or `pair`.
+    /// `passkey`, `pair` or `needle`.
     pub task: String,
     /// Layer.
     pub layer: u64,
@@ -83,10 +83,10 @@ impl Evaluation {
             return Err(TrainError::file(path, "is not the file the run began with"));
         }
         let vocab = held.description.vocab as usize;
-        let recall = trained.config.recall;
-        let task = recall.map(|recall| RecallTask::new(recall, vocab));
+        let hash = &trained.record.tokenizer_hash;
+        let task = RecallTask::of_run(&trained.config, vocab, hash)?;
         Ok(Self {
-            task: task.transpose()?,
+            task,
             trained,
             held,
             work: Workspace::new(),
@@ -186,16 +186,17 @@ impl Evaluation {
     /// Sequences that hold `questions` far questions of every task; found by laying out the tasks, which runs no network.
     fn sequences_for(&self, length: usize, questions: u64) -> Option<usize> {
         let asked = self.asked(length)?;
-        let recall = self.trained.config.recall?;
-        let mut wanted = [questions, if recall.pairs > 0 { questions } else { 0 }];
+        let asks = self.task.as_ref()?.asks();
+        let mut wanted = asks.map(|asks| if asks { questions } else { 0 });
         for number in 0..SEQUENCES_MAX {
             for (_, q) in asked.batch(number..number + 1).questions {
-                if 2 * q.distance >= length {
-                    let left = &mut wanted[usize::from(q.group == Group::Pair)];
-                    *left = left.saturating_sub(1);
+                if 2 * q.distance >= length
+                    && let Some(at) = q.group.asked()
+                {
+                    wanted[at] = wanted[at].saturating_sub(1);
                 }
             }
-            if wanted == [0, 0] {
+            if wanted == [0; 3] {
                 return Some(number + 1);
             }
         }
@@ -220,7 +221,7 @@ impl Evaluation {
         let asked = self.asked(length)?;
         let (network, params) = (&self.trained.network, &self.trained.params);
         let shape = &network.shape;
-        let mut sums = vec![Sums::default(); 2 * shape.layers * shape.heads];
+        let mut sums = vec![Sums::default(); Group::ASKED.len() * shape.layers * shape.heads];
         let mut first = 0;
         while first < sequences {
             let n = asked.per_call().min(sequences - first);
@@ -228,11 +229,13 @@ impl Evaluation {
             let weights = vec![0.0; batch.ids.len()];
             network.forward(params, &batch.as_batch(&weights), None, work);
             for (row, question) in &batch.questions {
+                let Some(task) = question.group.asked() else {
+                    continue;
+                };
                 if question.distance < RECENT {
                     continue;
                 }
                 let start = row / length * length;
-                let task = usize::from(question.group == Group::Pair);
                 for layer in 0..shape.layers {
                     for head in 0..shape.heads {
                         let look = Look {
@@ -268,12 +271,7 @@ impl Evaluation {
             let spread = sums.squares / sums.n as f64 - margin * margin;
             let deviation = (spread.max(0.0) * sums.n as f64 / (sums.n as f64 - 1.0)).sqrt();
             found.push(HeadMargin {
-                task: evaluate::task_name(if rest / shape.layers == 1 {
-                    Group::Pair
-                } else {
-                    Group::Passkey
-                })
-                .to_owned(),
+                task: Group::ASKED[rest / shape.layers].name().to_owned(),
                 layer: (rest % shape.layers) as u64,
                 head: head as u64,
                 slope,

@@ -46,6 +46,9 @@ pub enum Metric {
         /// Mean loss of pair answers.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         pair: Option<f64>,
+        /// Mean loss of needle answers.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        needle: Option<f64>,
         /// Learning rate.
         lr: f64,
         /// Global norm of the gradient before clipping.

@@ -76,11 +76,8 @@ impl RunPlan {
             )));
         }
         let text_vocab = a.vocab as usize;
-        let task = config
-            .recall
-            .map(|recall| RecallTask::new(recall, text_vocab))
-            .transpose()?;
-        let vocab = task.map_or(text_vocab, |task| task.vocab());
+        let task = RecallTask::of_run(&config, text_vocab, &a.tokenizer_hash)?;
+        let vocab = task.as_ref().map_or(text_vocab, RecallTask::vocab);
         let shape = config.shape(vocab)?;
         let position = config.position.resolve(shape.heads, shape.context)?;
         let rule = config.rule()?;
@@ -135,6 +132,11 @@ impl RunPlan {
     /// Number of held-out tokens.
     pub fn held_tokens(&self) -> usize {
         self.held.ids.len()
+    }
+
+    /// Shortest sequence in which every recall task can be asked; `None` without recall tasks.
+    pub fn recall_length_min(&self) -> Option<usize> {
+        self.task.as_ref().map(RecallTask::length_min)
     }
 
     /// What is lawful and may not be meant: one line each, with the key.

@@ -33,7 +33,7 @@ impl Trainer {
         let (index, stage, within) = self.stage(step);
         let samples = self.samples(index, stage, within);
         let per_micro = samples.len().div_ceil(schedule.micro_batches);
-        let mut counts = [0u64; 3];
+        let mut counts = [0u64; GROUPS];
         for sample in &samples {
             for group in &sample.groups {
                 if let Some(at) = group_index(*group) {
@@ -42,7 +42,7 @@ impl Trainer {
             }
         }
         gradient.fill(0.0);
-        let mut sums = [0.0f64; 3];
+        let mut sums = [0.0f64; GROUPS];
         for (micro, samples) in samples.chunks(per_micro).enumerate() {
             let (mut ids, mut targets, mut weights) = (Vec::new(), Vec::new(), Vec::new());
             let (mut sequences, mut groups) = (Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ impl Trainer {
             }
         }
         let mean = |at: usize| (counts[at] > 0).then(|| sums[at] / counts[at] as f64);
-        let loss: f64 = (0..3).filter_map(mean).sum();
+        let loss: f64 = (0..GROUPS).filter_map(mean).sum();
         if !loss.is_finite() {
             return Err(format!("the loss is {loss}"));
         }
@@ -111,6 +111,7 @@ impl Trainer {
             text: mean(0).unwrap_or(0.0),
             passkey: mean(1),
             pair: mean(2),
+            needle: mean(3),
             lr,
             gradient_norm: norm,
         })
@@ -169,11 +170,13 @@ struct Sample {
     ends: Vec<usize>,
 }
 
+/// Groups with a mean loss of their own: the text, and every task.
+const GROUPS: usize = 1 + Group::ASKED.len();
+
 fn group_index(group: Group) -> Option<usize> {
     match group {
         Group::None => None,
         Group::Text => Some(0),
-        Group::Passkey => Some(1),
-        Group::Pair => Some(2),
+        asked => asked.asked().map(|at| at + 1),
     }
 }

@@ -74,13 +74,14 @@ fn scalars(metric: &Metric) -> Vec<(String, f64)> {
             text,
             passkey,
             pair,
+            needle,
             lr,
             gradient_norm,
             ..
         } => {
             add("train/loss", *loss);
             add("train/loss_text", *text);
-            for (tag, value) in [("passkey", passkey), ("pair", pair)] {
+            for (tag, value) in [("passkey", passkey), ("pair", pair), ("needle", needle)] {
                 if let Some(value) = value {
                     add(&format!("train/loss_{tag}"), *value);
                 }

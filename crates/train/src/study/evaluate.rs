@@ -73,11 +73,17 @@ impl EvaluateConfig {
         blake3::hash(text.as_bytes()).to_hex().to_string()
     }
 
-    /// Checks it with a run and its number of held-out tokens. Changes of the bias are checked by who applies them.
+    /// Checks it with a run, its number of held-out tokens and the shortest sequence that holds its questions. Changes of the bias are
+    /// checked by who applies them.
     ///
     /// # Errors
     /// The first thing that cannot be, with its key.
-    pub fn validate(&self, run: &RunConfig, held_tokens: usize) -> Result<(), TrainError> {
+    pub fn validate(
+        &self,
+        run: &RunConfig,
+        held_tokens: usize,
+        recall_length_min: Option<usize>,
+    ) -> Result<(), TrainError> {
         let fail = |what: String| Err(TrainError::config(format!("evaluate.{what}")));
         for (key, list) in [
             ("lengths", &self.lengths),
@@ -99,6 +105,18 @@ impl EvaluateConfig {
             }
         }
         let recall = run.recall.is_some();
+        let least = recall_length_min.unwrap_or(0);
+        for (key, list) in [
+            ("lengths", &self.lengths),
+            ("what-if-lengths", &self.what_if_lengths),
+        ] {
+            let used = key == "lengths" || !self.what_if.is_empty();
+            if let Some(length) = list.iter().find(|&&length| used && length < least) {
+                return fail(format!(
+                    "{key}: the questions of [recall] need sequences of at least {least} tokens, found {length}"
+                ));
+            }
+        }
         if recall && self.questions == 0 {
             return fail("questions = 0 asks nothing; at least 1".to_owned());
         }

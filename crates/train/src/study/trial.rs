@@ -57,7 +57,7 @@ pub fn check(
         let plan = RunPlan::new(trial.run.clone()).map_err(named)?;
         trial
             .evaluate
-            .validate(&trial.run, plan.held_tokens())
+            .validate(&trial.run, plan.held_tokens(), plan.recall_length_min())
             .map_err(named)?;
         look(trial, &plan);
         for (trial, to) in trials.iter().zip(&mut checked) {

@@ -11,8 +11,10 @@ use std::fmt::Write as _;
 use train::run::{RunPlan, StageCost};
 use train::study::{Trial, check};
 
-/// Questions a sequence of the longest lengths gives, roughly: one far question of each task.
+/// Far questions of passkeys and pairs that a sequence gives, roughly.
 const FAR_QUESTIONS_A_SEQUENCE: f64 = 0.6;
+/// Far questions of one needle.
+const FAR_NEEDLES_A_SEQUENCE: f64 = 0.35;
 
 /// Runs the dry run.
 pub(super) fn run(args: &RunArgs, trials: &[Trial], global: &GlobalArgs) -> Result<Exit, Failure> {
@@ -132,11 +134,13 @@ fn training(plan: &RunPlan, costs: &[StageCost]) -> f64 {
 /// Seconds of forward passes over what is measured, roughly: counting blind pairs costs a few passes more.
 fn measuring(trial: &Trial, costs: &[StageCost]) -> f64 {
     let e = &trial.evaluate;
-    let asked = if trial.run.recall.is_some() {
-        e.questions as f64 / FAR_QUESTIONS_A_SEQUENCE
-    } else {
-        0.0
-    };
+    let asked = trial.run.recall.map_or(0.0, |recall| {
+        let needles = match recall.needles {
+            0 => f64::INFINITY,
+            n => FAR_NEEDLES_A_SEQUENCE * n as f64,
+        };
+        e.questions as f64 / FAR_QUESTIONS_A_SEQUENCE.min(needles)
+    });
     let token = |length: usize| {
         let found = costs.iter().find(|cost| cost.length == length);
         found.map_or(0.0, |cost| cost.token_seconds)

@@ -328,7 +328,7 @@ fn found(record: &StudyTrial) -> String {
     if let Some(loss) = longest.loss {
         text.push_str(&format!(", loss {loss:.3}"));
     }
-    for task in ["passkey", "pair"] {
+    for task in ["passkey", "pair", "needle"] {
         let far = longest
             .recall
             .iter()
