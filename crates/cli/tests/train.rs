@@ -577,7 +577,7 @@ fn the_edges_of_a_corpus() {
     assert!(said.contains("no model.toml"), "{said}");
     assert!(Path::new(&set.at("rope/final/model.safetensors")).exists());
     refused(
-        &format!("train --resume {} --max-memory 1KiB", set.at("rope")),
+        &["train", "--resume", &set.at("rope"), "--max-memory", "1KiB"],
         &["--max-memory"],
     );
 
