@@ -80,11 +80,7 @@ pub(crate) fn gelu_erf(values: &mut [f32]) {
 /// Sum in f64, in eight interleaved partial sums.
 #[inline(always)]
 pub(crate) fn sum(values: &[f32]) -> f64 {
-    fold(
-        values,
-        #[inline(always)]
-        |x| f64::from(x),
-    )
+    fold(values, f64::from)
 }
 
 /// Sum of squared differences from `centre`, in f64.
