@@ -31,7 +31,7 @@ DOCUMENTED = "transformers, output_attentions"
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--lengths", type=int, nargs="+", default=[2048, 8192])
+    parser.add_argument("--lengths", type=int, nargs="*", default=[2048, 8192])
     parser.add_argument("--backward", type=int, nargs="*", default=[1024, 2048])
     parser.add_argument("--measure", type=int, nargs="*", default=[2048])
     parser.add_argument("--rounds", type=int, default=7)

@@ -426,7 +426,7 @@ fn explain(report: &ExplainReport) -> String {
         }
         out.push_str("\n**References**\n\n");
         for reference in &check.references {
-            let _ = writeln!(out, "- {}", prose(reference));
+            let _ = writeln!(out, "- {}", words::reference(reference));
         }
         out.push('\n');
     }

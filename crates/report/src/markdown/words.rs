@@ -47,6 +47,17 @@ pub(super) fn prose(text: &str) -> String {
     parts.collect()
 }
 
+/// A source of a check: an address of harmless characters at its beginning is a link, everything else is text.
+pub(super) fn reference(text: &str) -> String {
+    let address = text.split(' ').next().unwrap_or_default();
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "./-_#?=%:".contains(c);
+    if address.starts_with("https://") && address.chars().all(harmless) {
+        format!("<{address}>{}", prose(&text[address.len()..]))
+    } else {
+        prose(text)
+    }
+}
+
 /// A word as code, whatever backticks it holds.
 pub(super) fn code(text: &str) -> String {
     let text = crate::text::escape(text).replace('|', "\\|");
@@ -75,5 +86,17 @@ mod tests {
         );
         assert_eq!(inline("a\nb\u{202e}"), r"a\\u{a}b\\u{202e}");
         assert_eq!(code("x``y"), "``` x``y ```");
+    }
+
+    #[test]
+    fn only_an_address_at_the_beginning_of_a_source_is_a_link() {
+        assert_eq!(
+            reference("https://a.org/x_y (see [b](https://c.org))"),
+            r"<https://a.org/x_y> (see \[b\](https:&#47;/c.org))"
+        );
+        assert_eq!(reference("arXiv:2608.03994"), "arXiv:2608.03994");
+        for other in ["http://a.org", "https://a.org/<b>", "see https://a.org"] {
+            assert!(!reference(other).starts_with("<"), "{other}");
+        }
     }
 }
