@@ -11,8 +11,8 @@ mod common;
 use std::sync::Arc;
 
 use common::handwritten::{Handwritten, first_blind};
-use model::{LayerRole, Model, ModelSpec, NormKind, WeightRole};
-use numerics::{Family, PrecisionPlan};
+use model::{LayerRole, Model, ModelSpec, WeightRole};
+use numerics::PrecisionPlan;
 use snellen_audit::eval::TextCodec;
 use snellen_audit::probe::{
     CellRunner, Haystack, ProbeTask, PromptBuilder, Sight, ValueKind, WhatIf, run_cell,
@@ -24,36 +24,15 @@ const WIDTH: usize = 32;
 const FOUND: usize = 10;
 const CONSTANT: usize = 20;
 const IS_DIGIT: usize = 21;
+const HEAD_WIDTH: usize = common::WIDTH;
 const TRAINED: usize = 100;
 
 /// The model, for one slope.
 fn digit_finder(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
-    let mut spec = common::spec(Family::Bloom, &[slope]);
-    spec.vocab_size = VOCAB;
-    spec.width = WIDTH;
+    let (mut spec, mut weights) =
+        Handwritten::bias_alone(slope, VOCAB, WIDTH, HEAD_WIDTH, CONSTANT);
     spec.trained_length = Some(TRAINED);
-    spec.block.norm.kind = NormKind::RmsNorm;
-    spec.block.norm.has_bias = false;
-    spec.head.tied = false;
-    let mut weights = Handwritten::zeros(&spec);
     let mut set = |role, row, column, value| weights.set(role, row, column, value);
-    for channel in 0..WIDTH {
-        set(
-            WeightRole::Layer(0, LayerRole::Norm1Weight),
-            0,
-            channel,
-            1.0,
-        );
-        set(
-            WeightRole::Layer(0, LayerRole::Norm2Weight),
-            0,
-            channel,
-            1.0,
-        );
-    }
-    for token in 0..VOCAB {
-        set(WeightRole::Embedding, token, CONSTANT, 1.0);
-    }
     for digit in 0..10 {
         let token = usize::from(b'0') + digit;
         set(WeightRole::Embedding, token, digit, 1.0);

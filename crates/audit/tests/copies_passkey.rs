@@ -14,8 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::handwritten::{Handwritten, first_blind};
-use model::{LayerRole, Model, ModelSpec, NormKind, WeightRole};
-use numerics::Family;
+use model::{LayerRole, Model, ModelSpec, WeightRole};
 use snellen_audit::eval::TextCodec;
 use snellen_audit::probe::{Haystack, ProbeTask, PromptBuilder, SampleResult, run_cell};
 
@@ -34,23 +33,8 @@ const HEAD_WIDTH: usize = 64;
 
 /// The model, for one slope.
 fn copier(slope: f64) -> (ModelSpec, Arc<Handwritten>) {
-    let mut spec = common::spec(Family::Bloom, &[slope]);
-    spec.vocab_size = VOCAB;
-    spec.width = WIDTH;
-    spec.head_width = HEAD_WIDTH;
-    spec.block.norm.kind = NormKind::RmsNorm;
-    spec.block.norm.has_bias = false;
-    spec.head.tied = false;
-    let mut weights = Handwritten::zeros(&spec);
+    let (spec, mut weights) = Handwritten::bias_alone(slope, VOCAB, WIDTH, HEAD_WIDTH, CONSTANT);
     let mut set = |role, row, column, value| weights.set(role, row, column, value);
-    for channel in 0..WIDTH {
-        for norm in [LayerRole::Norm1Weight, LayerRole::Norm2Weight] {
-            set(WeightRole::Layer(0, norm), 0, channel, 1.0);
-        }
-    }
-    for token in 0..VOCAB {
-        set(WeightRole::Embedding, token, CONSTANT, 1.0);
-    }
     // far above all that attention finds
     let loud = 100f32.exp2();
     let byte = usize::from;

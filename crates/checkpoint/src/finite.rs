@@ -81,14 +81,6 @@ fn any(dtype: Dtype, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether these values are finite.
-pub(crate) fn all(values: &[f32]) -> bool {
-    !values.chunks(BLOCK).any(|block| {
-        let bad = |x: &f32| u32::from(x.to_bits() & F32 == F32);
-        block.iter().fold(0, |any, x| any | bad(x)) != 0
-    })
-}
-
 fn any_of_16_bits(bytes: &[u8], exponent: u16) -> bool {
     bytes.as_chunks().0.chunks(BLOCK).any(|block| {
         let bad = |&b| u16::from(u16::from_le_bytes(b) & exponent == exponent);

@@ -279,7 +279,7 @@ fn check_finite(
     columns: usize,
     rank: usize,
 ) -> Result<(), CheckpointError> {
-    if finite::all(data) {
+    if model::all_finite(data) {
         return Ok(());
     }
     let mut bad = data.iter().enumerate().filter(|(_, x)| !x.is_finite());

@@ -4,6 +4,9 @@
 //! `attention_peer THREADS`, Linux. 16 causal heads of width 64 with press slopes, f32; `backward` is a forward and a backward pass.
 #![allow(clippy::print_stdout, reason = "the answers")]
 
+#[path = "common/clock.rs"]
+mod clock;
+
 use std::io::BufRead;
 use std::time::Instant;
 
@@ -45,22 +48,9 @@ fn main() {
     }
 }
 
-/// CPU seconds so far of every thread of this process but the first, which only reads this: the number of a running thread can be
-/// a tick of 4 ms old.
+/// CPU seconds of the pool's threads so far.
 fn cpu_seconds() -> f64 {
-    let first = std::process::id().to_string();
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
-    tasks
-        .filter_map(|task| {
-            let task = task.ok()?;
-            if task.file_name() == *first {
-                return None;
-            }
-            let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            stat.split_whitespace().next()?.parse::<f64>().ok()
-        })
-        .sum::<f64>()
-        / 1e9
+    clock::cpu_seconds().values().sum()
 }
 
 /// Wall and CPU milliseconds.

@@ -11,8 +11,10 @@
 //! the runs.
 #![allow(clippy::print_stdout, reason = "a measurement for people to read")]
 
-use std::collections::BTreeMap;
+#[path = "common/clock.rs"]
+mod clock;
 
+use clock::cpu_seconds;
 use snellen_kernels::{
     AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, BiasTable, Gradients,
     HeadSink, Heads, ScoreRows, attention_backward_with, attention_with,
@@ -54,29 +56,6 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
     };
     (0..n)
         .map(|_| (uniform() + uniform() + uniform() + uniform() - 2.0) * 2.1)
-        .collect()
-}
-
-/// CPU seconds so far of every thread of this process but the first, which reads this (Linux); empty elsewhere. The system
-/// brings a thread's number up to date when it stops to run: that of a running one can be a tick of 4 ms old.
-fn cpu_seconds() -> BTreeMap<String, f64> {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
-        return BTreeMap::new();
-    };
-    let first = std::process::id().to_string();
-    tasks
-        .filter_map(|task| {
-            let task = task.ok()?;
-            if task.file_name() == *first {
-                return None;
-            }
-            let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            let nanoseconds: f64 = stat.split_whitespace().next()?.parse().ok()?;
-            Some((
-                task.file_name().to_string_lossy().into_owned(),
-                nanoseconds / 1e9,
-            ))
-        })
         .collect()
 }
 

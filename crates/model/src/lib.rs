@@ -57,4 +57,4 @@ pub use spec::{
     Activation, AlibiSpec, Arrangement, AttentionSpec, BlockSpec, EmbeddingSpec, HeadSpec, MlpSpec,
     ModelSpec, NormKind, NormSpec, OutputSpec, QkNormExtent, QkNormSpec, ResidualFrom,
 };
-pub use weights::{LayerRole, Weight, WeightError, WeightRole, WeightSource};
+pub use weights::{LayerRole, Weight, WeightError, WeightRole, WeightSource, all_finite};

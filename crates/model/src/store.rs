@@ -9,9 +9,7 @@ use kernels::matrix::transposed;
 
 use crate::ops::{self, FinishParams, NormParams};
 use crate::spec::{ModelSpec, NormSpec, QkNormExtent};
-use crate::weights::{
-    LayerRole, Weight, WeightError, WeightRole, WeightSource, check, check_finite,
-};
+use crate::weights::{LayerRole, Weight, WeightError, WeightRole, WeightSource, check_finite};
 
 /// `y = x W' + b`.
 pub(crate) struct Linear {
@@ -304,7 +302,7 @@ impl Store {
             return Ok(None);
         };
         let weight = self.source.weight(role)?;
-        check(role, &weight, &expected)?;
+        weight.check(role, &expected)?;
         Ok(Some(weight))
     }
 

@@ -333,20 +333,30 @@ impl ModelSpec {
     }
 }
 
-/// Checks shape and finiteness of a weight that was just read.
-pub(crate) fn check(
-    role: WeightRole,
-    weight: &Weight,
-    expected: &[usize],
-) -> Result<(), WeightError> {
-    if weight.shape != expected || weight.data.len() != expected.iter().product::<usize>() {
-        return Err(WeightError::Shape {
-            role,
-            expected: expected.to_vec(),
-            found: weight.shape.clone(),
-        });
+impl Weight {
+    /// Refuses another shape than `expected`, NaN and infinities.
+    ///
+    /// # Errors
+    /// What was found, and for values where the first is and how many there are.
+    pub fn check(&self, role: WeightRole, expected: &[usize]) -> Result<(), WeightError> {
+        if self.shape != expected || self.data.len() != expected.iter().product::<usize>() {
+            return Err(WeightError::Shape {
+                role,
+                expected: expected.to_vec(),
+                found: self.shape.clone(),
+            });
+        }
+        check_finite(role, self, 0)
     }
-    check_finite(role, weight, 0)
+}
+
+/// Whether none of these values is NaN or infinite, at the speed of memory.
+pub fn all_finite(values: &[f32]) -> bool {
+    // A loop over all-ones exponents without an exit becomes vectors; a search for the first does not.
+    const BLOCK: usize = 4096;
+    let bad = |x: &f32| u32::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000);
+    let any = |block: &[f32]| block.iter().fold(0, |any, x| any | bad(x)) != 0;
+    !values.chunks(BLOCK).any(any)
 }
 
 /// Refuses NaN and infinities, whose effect on every later number would be silent. `first_row` is added to the row reported.
@@ -355,17 +365,18 @@ pub(crate) fn check_finite(
     weight: &Weight,
     first_row: usize,
 ) -> Result<(), WeightError> {
-    // Counting exponents of all ones vectorises; a search for the first would not.
-    let count = weight
-        .data
-        .iter()
-        .map(|x| u64::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000));
-    let count: u64 = count.sum();
-    if count == 0 {
+    if all_finite(&weight.data) {
         return Ok(());
     }
-    let flat = weight.data.iter().position(|x| !x.is_finite());
-    let flat = flat.expect("one was counted");
+    let mut bad = weight
+        .data
+        .iter()
+        .enumerate()
+        .filter(|(_, x)| !x.is_finite());
+    let Some((flat, &value)) = bad.next() else {
+        return Ok(());
+    };
+    let count = 1 + bad.count() as u64;
     let mut index = Vec::with_capacity(weight.shape.len());
     let mut rest = flat;
     for &size in weight.shape.iter().rev() {
@@ -379,7 +390,7 @@ pub(crate) fn check_finite(
     Err(WeightError::NotFinite {
         role,
         index,
-        value: weight.data[flat],
+        value,
         count,
     })
 }

@@ -338,38 +338,6 @@ fn read_checked(
     shape: &[usize],
 ) -> Result<Weight, WeightError> {
     let weight = source.weight(role)?;
-    check(role, &weight, shape)?;
+    weight.check(role, shape)?;
     Ok(weight)
-}
-
-fn check(role: WeightRole, weight: &Weight, shape: &[usize]) -> Result<(), WeightError> {
-    if weight.shape != shape || weight.data.len() != shape.iter().product::<usize>() {
-        return Err(WeightError::Shape {
-            role,
-            expected: shape.to_vec(),
-            found: weight.shape.clone(),
-        });
-    }
-    // A loop over all-ones exponents without an exit becomes vectors; a search for the first does not.
-    let bad = |x: &f32| u32::from(x.to_bits() & 0x7f80_0000 == 0x7f80_0000);
-    let any = |block: &[f32]| block.iter().fold(0, |any, x| any | bad(x)) != 0;
-    if !weight.data.chunks(4096).any(any) {
-        return Ok(());
-    }
-    let mut all_bad = weight.data.iter().enumerate().filter(|(_, x)| bad(x) != 0);
-    let Some((flat, &value)) = all_bad.next() else {
-        return Ok(());
-    };
-    let count = 1 + all_bad.count() as u64;
-    let row = weight.shape[1..].iter().product::<usize>().max(1);
-    let index = match weight.shape.len() {
-        1 => vec![flat],
-        _ => vec![flat / row, flat % row],
-    };
-    Err(WeightError::NotFinite {
-        role,
-        index,
-        value,
-        count,
-    })
 }

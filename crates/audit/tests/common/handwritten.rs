@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::{ModelSpec, Weight, WeightError, WeightRole, WeightSource};
-use numerics::{Criterion, HorizonInput, PrecisionPlan, horizon};
+use model::{LayerRole, ModelSpec, NormKind, Weight, WeightError, WeightRole, WeightSource};
+use numerics::{Criterion, Family, HorizonInput, PrecisionPlan, horizon};
 
 /// Every weight of a model: zero but where it was set.
 pub(crate) struct Handwritten(BTreeMap<WeightRole, Weight>);
@@ -16,6 +16,34 @@ impl Handwritten {
             (role, Weight::new(shape, vec![0.0; n]))
         });
         Self(zeros.collect())
+    }
+
+    /// A model of one layer and one head of this slope, with queries and keys of zero, so that attention is the bias alone. Norms keep
+    /// directions, and every token has 1 in the channel `constant`.
+    pub(crate) fn bias_alone(
+        slope: f64,
+        vocab: usize,
+        width: usize,
+        head_width: usize,
+        constant: usize,
+    ) -> (ModelSpec, Self) {
+        let mut spec = super::spec(Family::Bloom, &[slope]);
+        spec.vocab_size = vocab;
+        spec.width = width;
+        spec.head_width = head_width;
+        spec.block.norm.kind = NormKind::RmsNorm;
+        spec.block.norm.has_bias = false;
+        spec.head.tied = false;
+        let mut weights = Self::zeros(&spec);
+        for channel in 0..width {
+            for norm in [LayerRole::Norm1Weight, LayerRole::Norm2Weight] {
+                weights.set(WeightRole::Layer(0, norm), 0, channel, 1.0);
+            }
+        }
+        for token in 0..vocab {
+            weights.set(WeightRole::Embedding, token, constant, 1.0);
+        }
+        (spec, weights)
     }
 
     pub(crate) fn set(&mut self, role: WeightRole, row: usize, column: usize, value: f32) {

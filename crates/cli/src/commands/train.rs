@@ -96,12 +96,9 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
     };
     let (mut trainer, folder) = match (&args.resume, &args.run_file) {
         (Some(folder), _) => {
-            let file = folder.join("run.toml");
-            if global.max_memory.is_some() && file.exists() {
-                let plan = RunPlan::new(RunConfig::read(&file)?)?;
-                refuse_beyond_limit(&plan.estimate(), global)?;
-            }
-            (Trainer::resume(folder, &mut live)?, folder.clone())
+            let plan = RunPlan::of_folder(folder)?;
+            refuse_beyond_limit(&plan.estimate(), global)?;
+            (Trainer::resume(plan, folder, &mut live)?, folder.clone())
         }
         (None, Some(file)) => {
             let mut config = RunConfig::read(file)?;

@@ -11,7 +11,7 @@
 
 use checkpoint::tokenizer::Tokenizer;
 
-use super::recall::{Group, Question, distance};
+use super::recall::{Group, Question, TRIES, distance};
 use crate::error::TrainError;
 use crate::rng::Stream;
 
@@ -20,9 +20,6 @@ const SENTENCE: [&str; 3] = [" The secret word of", " is", "."];
 
 /// Letters of the shortest key or value.
 const LETTERS_MIN: usize = 4;
-
-/// Tries for a place before a fact is left out.
-const TRIES: usize = 20;
 
 /// The sentence in a tokenizer's ids, and what a border of sentences is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

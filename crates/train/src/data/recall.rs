@@ -122,7 +122,7 @@ pub const LENGTH_MIN: usize = 8;
 const DISTANCE_MIN_MAX: usize = 1 << 24;
 
 /// Tries for a place before a question is left out: a crowded short sequence may have no room.
-const TRIES: usize = 20;
+pub(super) const TRIES: usize = 20;
 
 impl RecallTask {
     /// The tasks of a run over a text of `text_vocab` tokens that a tokenizer with `tokenizer_hash` made; `None` without `[recall]`.

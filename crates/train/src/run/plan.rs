@@ -1,5 +1,7 @@
 //! What a configuration and its data decide before the first step, and what a run says of itself.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::evaluate;
@@ -59,6 +61,21 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
+    /// The plan of the run that was begun in `folder`.
+    ///
+    /// # Errors
+    /// A folder without a run; as [`RunPlan::new`].
+    pub fn of_folder(folder: &Path) -> Result<Self, TrainError> {
+        let file = folder.join("run.toml");
+        if !file.exists() {
+            return Err(TrainError::file(
+                folder,
+                "holds no run (run.toml is missing); begin one with `snellen train RUN.toml --to FOLDER`",
+            ));
+        }
+        Self::new(RunConfig::read(&file)?)
+    }
+
     /// Reads the token files and checks them with the configuration.
     ///
     /// # Errors

@@ -180,20 +180,16 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Continues the run in `folder` from its newest whole checkpoint. Says through `observer` what it found.
+    /// Continues the run in `folder`, whose plan is [`RunPlan::of_folder`], from its newest whole checkpoint. Says through `observer` what it
+    /// found.
     ///
     /// # Errors
-    /// A folder without a run, data or configuration that changed, checkpoints that are all damaged.
-    pub fn resume(folder: &Path, observer: &mut dyn Observer) -> Result<Self, TrainError> {
-        let file = folder.join("run.toml");
-        if !file.exists() {
-            return Err(TrainError::file(
-                folder,
-                "holds no run (run.toml is missing); begin one with `snellen train RUN.toml --to FOLDER`",
-            ));
-        }
-        let config = RunConfig::read(&file)?;
-        let plan = RunPlan::new(config)?;
+    /// Data or configuration that changed, checkpoints that are all damaged.
+    pub fn resume(
+        plan: RunPlan,
+        folder: &Path,
+        observer: &mut dyn Observer,
+    ) -> Result<Self, TrainError> {
         let config = &plan.config;
         let lock = lock(folder)?;
         let path = folder.join("record.json");

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use train::data::recall::Group;
 use train::study::{CheckedTrial, Study, Trial, check};
 
 /// Runs the verb.
@@ -328,7 +329,7 @@ fn found(record: &StudyTrial) -> String {
     if let Some(loss) = longest.loss {
         text.push_str(&format!(", loss {loss:.3}"));
     }
-    for task in ["passkey", "pair", "needle"] {
+    for task in Group::ASKED.map(Group::name) {
         let far = longest
             .recall
             .iter()

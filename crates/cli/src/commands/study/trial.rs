@@ -46,7 +46,7 @@ pub(super) fn run(args: &TrialArgs, global: &GlobalArgs) -> Result<Exit, Failure
         state::run_record(folder)?.map(|record| record.config_hash)
     } else {
         let mut trainer = if run_folder.join("run.toml").exists() {
-            Trainer::resume(&run_folder, &mut log)?
+            Trainer::resume(RunPlan::of_folder(&run_folder)?, &run_folder, &mut log)?
         } else {
             Trainer::begin(RunPlan::new(trial.run.clone())?, &run_folder)?
         };
