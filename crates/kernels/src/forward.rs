@@ -18,7 +18,7 @@ use crate::pack::{HeadKeys, Packs, rows_of};
 use crate::score_tile::ScoreTile;
 use crate::skip::{AttentionStats, Bounds};
 use crate::tile::{
-    Buffer, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, TileStore, Watch, tile,
+    Buffer, ENDS, HeadTask, KEY_BLOCK, Scratch, Strip, TILE_MAX, TileOut, TileStore, Watch, tile,
 };
 
 /// Query rows of one task when nobody watches: enough tiles to share the bias table and the working memory.
@@ -151,6 +151,7 @@ pub(crate) fn attention_on(
             } else {
                 0
             }),
+            weights: Buffer::new(if tiles { TILE_MAX * stride } else { 0 }),
             ends: Buffer::new(if tiles { ends_len(s.n_keys) } else { 0 }),
         },
     };
@@ -204,8 +205,9 @@ pub fn attention_workspace_bytes(shape: &AttentionShape, threads: usize, observe
     // The table and its bounds.
     let bias = 3 * (queries + keys + 6 * TILE_MAX + KEY_BLOCK);
     let scratch = TILE_MAX * (2 * shape.head_width + KEY_BLOCK);
+    // Scores and weights.
     let strip = if observed {
-        TILE_MAX * strip_stride(keys)
+        2 * TILE_MAX * strip_stride(keys)
     } else {
         0
     };
@@ -214,9 +216,9 @@ pub fn attention_workspace_bytes(shape: &AttentionShape, threads: usize, observe
     threads * (2 * packed + bias + scratch + strip + ends) * size_of::<f32>()
 }
 
-/// Elements of the extremes of a tile's blocks.
+/// Elements of what is kept of a tile's blocks beside their pairs.
 fn ends_len(n_keys: usize) -> usize {
-    n_keys.div_ceil(KEY_BLOCK) * 4 * TILE_MAX
+    n_keys.div_ceil(KEY_BLOCK) * ENDS * TILE_MAX
 }
 
 /// Elements from one row of the strip to the next. The extra 16 keeps rows of a power-of-two length off the same cache set.
@@ -246,7 +248,9 @@ struct Workspace {
 struct Watching {
     /// Raw scores.
     scores: Buffer,
-    /// Extremes of the blocks, for an observer that takes tiles.
+    /// Weights, for an observer that takes tiles.
+    weights: Buffer,
+    /// Extremes and references of the blocks, likewise.
     ends: Buffer,
 }
 
@@ -293,6 +297,7 @@ impl Call<'_> {
                     lse: self.out.lse.add(head * s.n_queries + at),
                     max: [0.0; TILE_MAX],
                     sum: [0.0; TILE_MAX],
+                    gap: [0.0; TILE_MAX],
                     lanes: 0,
                     stats: AttentionStats::default(),
                     from_key: 0,
@@ -340,7 +345,7 @@ impl Call<'_> {
     ) {
         let (input, s) = (self.input, self.input.shape);
         let bias = input.bias.head(head, s.n_heads);
-        let (scores, ends) = (watching.scores.as_mut_ptr(), watching.ends.as_mut_ptr());
+        let scores = watching.scores.as_mut_ptr();
         if !self.tiles {
             let stride = strip_stride(s.n_keys);
             let strip = Strip {
@@ -368,7 +373,7 @@ impl Call<'_> {
             return sink.rows(&view);
         }
         let first_query = s.query_offset + at;
-        let spare = sink.spare_scores(first_query..first_query + rows);
+        let spare = sink.spare_scores();
         let task = HeadTask {
             bounds: task.bounds.zip(spare).map(|(bounds, spare)| Bounds {
                 cut: ZERO_AT.min(-spare.gap),
@@ -377,7 +382,11 @@ impl Call<'_> {
             }),
             ..*task
         };
-        let store = TileStore { raw: scores, ends };
+        let store = TileStore {
+            raw: scores,
+            weights: watching.weights.as_mut_ptr(),
+            ends: watching.ends.as_mut_ptr(),
+        };
         run_tile(self.isa, &task, at, rows, scratch, Watch::Tiles(store), to);
         // SAFETY: as above.
         let lse = unsafe { std::slice::from_raw_parts(to.lse, rows) };
@@ -387,7 +396,9 @@ impl Call<'_> {
             n_rows: rows,
             n_keys: s.n_keys,
             lanes: to.lanes,
+            row_gap: &to.gap[..rows],
             raw: watching.scores.as_slice(),
+            weights: watching.weights.as_slice(),
             ends: watching.ends.as_slice(),
             row_max: &to.max[..rows],
             row_sum: &to.sum[..rows],
@@ -396,6 +407,8 @@ impl Call<'_> {
             bias,
             tile_bias: task.bias,
             isa: self.isa,
+            task: &task,
+            first_row: at,
         });
     }
 }

@@ -41,7 +41,7 @@ pub mod erf;
 pub mod exp;
 mod forward;
 mod input;
-mod lane_bits;
+mod lane_counts;
 mod lane_loops;
 mod lane_rounded;
 mod lanes;
@@ -59,7 +59,7 @@ pub use backward::{
 };
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
-pub use lane_bits::{BlockBits, mark_above};
+pub use lane_counts::{BANDS, Band, BandCounts, count_above};
 pub use lane_loops::{LaneBias, lane_gaps, raise, sum_by_difference};
 pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};

@@ -43,9 +43,8 @@ pub trait HeadSink: Send + Any {
     fn tile(&mut self, _tile: &ScoreTile<'_>) {
         unreachable!("an observer that takes tiles has sinks that do");
     }
-    /// Which scores of the next tile (queries as key indices) need not be computed; `None`: all are needed. Asked before
-    /// every [`HeadSink::tile`].
-    fn spare_scores(&self, _queries: Range<usize>) -> Option<SpareScores> {
+    /// Which scores of the next tile need not be computed; `None`: all are needed. Asked before every [`HeadSink::tile`].
+    fn spare_scores(&self) -> Option<SpareScores> {
         None
     }
 }

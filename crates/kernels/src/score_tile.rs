@@ -7,7 +7,7 @@
 
 use crate::input::HeadBias;
 use crate::lanes::{Isa, Lanes, dispatch};
-use crate::tile::{KEY_BLOCK, TileBias};
+use crate::tile::{ENDS, HeadTask, KEY_BLOCK, TILE_MAX, TileBias, raw_rows};
 
 /// Scores of a few consecutive queries of one head against all keys they see, in a causal call without padding and without a
 /// soft cap. Lane `r` of every group of [`ScoreTile::lanes`] values belongs to query `first_query + r`; lanes from `n_rows` on
@@ -30,16 +30,23 @@ pub struct ScoreTile<'a> {
     pub row_sum: &'a [f32],
     /// `[n_rows]`: logarithm of the sum of `exp(score)`, in nats.
     pub row_lse: &'a [f32],
+    /// `[n_rows]`: sum of `exp(score - max) (max - score)`, nats, from the forward pass.
+    pub row_gap: &'a [f32],
     /// Keys before this one were not computed, as [`crate::HeadSink::spare_scores`] allowed; a multiple of
     /// [`ScoreTile::BLOCK`].
     pub proven_zero_before: usize,
     pub(crate) raw: &'a [f32],
+    /// See [`crate::tile::TileStore`]; likewise `ends`.
+    pub(crate) weights: &'a [f32],
     pub(crate) ends: &'a [f32],
     pub(crate) bias: HeadBias<'a>,
     /// The same as the kernel reads it.
     pub(crate) tile_bias: TileBias<'a>,
-    /// What the tile was computed with.
+    /// What the tile was computed with, and from.
     pub(crate) isa: Isa,
+    pub(crate) task: &'a HeadTask<'a>,
+    /// Row of the first query in the call.
+    pub(crate) first_row: usize,
 }
 
 /// Keys from `proven_zero_before` to `end`, a multiple of 16: `out[lane * stride + key] = raw[key * lanes + lane]`.
@@ -61,6 +68,11 @@ fn turn<S: Lanes>(s: S, tile: &ScoreTile<'_>, stride: usize, end: usize, out: &m
     }
 }
 
+/// Elements from one row to the next. Rows of a power-of-two length would fall into the same few cache sets.
+fn row_stride(keys: usize) -> usize {
+    keys.next_multiple_of(KEY_BLOCK) + 16
+}
+
 /// Extremes of each query over one block of keys, one value a lane. NaN scores are passed over.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockEnds<'a> {
@@ -77,6 +89,8 @@ pub struct BlockEnds<'a> {
 impl<'a> ScoreTile<'a> {
     /// Keys of a block.
     pub const BLOCK: usize = KEY_BLOCK;
+    /// Lanes of the widest tile.
+    pub const LANES_MAX: usize = TILE_MAX;
 
     /// Keys that the tile's last query sees; earlier queries see fewer.
     pub fn keys_end(&self) -> usize {
@@ -100,6 +114,24 @@ impl<'a> ScoreTile<'a> {
         &self.raw[keys.start * self.lanes..keys.end * self.lanes]
     }
 
+    /// What the forward pass has kept of the keys `keys` from `proven_zero_before` on: `[keys, lanes]`, [`crate::tile::LIFT`] times the
+    /// exponential of score less reference, 0 for a key after its query.
+    pub(crate) fn weights(&self, keys: std::ops::Range<usize>) -> &'a [f32] {
+        assert!(
+            self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
+            "keys {keys:?} of {} from {}",
+            self.keys_end(),
+            self.proven_zero_before
+        );
+        &self.weights[keys.start * self.lanes..keys.end * self.lanes]
+    }
+
+    /// The score, nats, from which each query's weights in the block of key `key` are taken.
+    pub(crate) fn references(&self, key: usize) -> &'a [f32] {
+        let at = (key / KEY_BLOCK * ENDS + ENDS - 1) * self.lanes;
+        &self.ends[at..at + self.lanes]
+    }
+
     /// Extremes of the block that starts at key `start`, before the diagonal.
     pub fn ends(&self, start: usize) -> BlockEnds<'a> {
         assert!(
@@ -107,7 +139,7 @@ impl<'a> ScoreTile<'a> {
                 && (self.proven_zero_before..self.diagonal_from()).contains(&start),
             "block at {start}"
         );
-        let at = start / KEY_BLOCK * 4 * self.lanes;
+        let at = start / KEY_BLOCK * ENDS * self.lanes;
         let part = |i: usize| &self.ends[at + i * self.lanes..at + (i + 1) * self.lanes];
         BlockEnds {
             raw_low: part(0),
@@ -117,23 +149,40 @@ impl<'a> ScoreTile<'a> {
         }
     }
 
-    /// Raw scores of the keys that query `row` (0-based within the tile) sees; minus infinity before
-    /// `proven_zero_before`.
-    pub fn row_into(&self, row: usize, out: &mut Vec<f32>) {
-        assert!(row < self.n_rows, "row {row} of {}", self.n_rows);
-        let end = (self.first_query + row + 1).min(self.n_keys);
-        let from = self.proven_zero_before.min(end);
-        out.clear();
-        out.resize(from, f32::NEG_INFINITY);
-        let lanes = self.raw[from * self.lanes..end * self.lanes].chunks_exact(self.lanes);
-        out.extend(lanes.map(|lanes| lanes[row]));
+    /// Raw scores of some queries (0-based within the tile), also of the keys that were not computed; row `i` begins at `i` times the
+    /// number that is returned, and holds anything behind the last key that its query sees.
+    pub fn whole_rows(&self, rows: &[usize], out: &mut Vec<f32>) -> usize {
+        assert!(
+            rows.iter().all(|&row| row < self.n_rows),
+            "rows {rows:?} of {}",
+            self.n_rows
+        );
+        let (from, end) = (self.proven_zero_before, self.keys_end());
+        let stride = row_stride(end);
+        let room = rows.len().next_multiple_of(16) * stride;
+        if out.len() < room {
+            out.resize(room, 0.0);
+        }
+        for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
+            let lanes = self.raw[from * self.lanes..end * self.lanes].chunks_exact(self.lanes);
+            for (out, lanes) in out[from..end].iter_mut().zip(lanes) {
+                *out = lanes[row];
+            }
+        }
+        let in_call: Vec<usize> = rows.iter().map(|row| self.first_row + row).collect();
+        dispatch!(
+            self.isa,
+            raw_rows,
+            (task: &HeadTask<'_>, rows: &[usize], keys: std::ops::Range<usize>, stride: usize, out: &mut [f32])
+                = (self.task, &in_call, 0..from, stride, out)
+        );
+        stride
     }
 
-    /// [`ScoreTile::row_into`] of every row at once: row `r` begins at `r` times the number that is returned, and holds anything
+    /// Raw scores of every row, minus infinity before `proven_zero_before`: row `r` begins at `r` times the number that is returned, and holds anything
     /// behind the last key that its query sees.
     pub fn rows_into(&self, out: &mut Vec<f32>) -> usize {
-        // Rows of a power-of-two length would fall into the same few cache sets.
-        let stride = self.keys_end().next_multiple_of(KEY_BLOCK) + 16;
+        let stride = row_stride(self.keys_end());
         if out.len() < stride * self.lanes {
             out.resize(stride * self.lanes, 0.0);
         }

@@ -1,5 +1,4 @@
-//! Weights of a tile whose rows are final: by difference, with gap, and how many are beyond two gaps. One pass over the
-//! scores, everything in registers.
+//! Passes over the blocks of a tile whose rows are final: weights by difference, extremes of scores. Everything in registers.
 #![allow(
     unsafe_code,
     reason = "raw loads and stores; each block states why it is sound"
@@ -11,34 +10,30 @@
 
 use std::ops::Range;
 
-use crate::exp::exp_lifted;
+use crate::exp::exp;
 use crate::lane_loops::Diagonals;
 use crate::lanes::{Lanes, dispatch};
 use crate::score_tile::ScoreTile;
 use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, LIFT, NoBias, TILE_MAX, TileBias};
 
-/// What [`ScoreTile::weigh`] has to know of every lane: slices of [`ScoreTile::lanes`] values.
+/// What the passes over a tile have to know of every lane: slices of [`ScoreTile::lanes`] values.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneRows<'a> {
     /// Largest score, nats, from which gaps are taken.
     pub max: &'a [f32],
-    /// Factor on the lane's weights in the sums by difference: one over the row's sum.
+    /// Factor on the lane's weights: one over the row's sum; 0 for a lane that takes no part.
     pub share: &'a [f32],
     /// Last key that the lane sees; -1 for a lane that takes no part.
     pub last_key: &'a [i32],
-    /// Gaps, nats, beyond which pairs are counted.
-    pub beyond: [&'a [f32]; 2],
 }
 
 /// What [`ScoreTile::weigh`] found in a block.
 #[derive(Clone, Copy, Debug)]
 pub struct WeighedBlock {
-    /// `[lanes]`: sum of `exp(-gap) * gap`, nats; 0 for lanes that see nothing of the block.
-    pub gap: [f32; TILE_MAX],
     /// `[lanes]`: weight of the block's first key times the lane's share.
     pub first: [f32; TILE_MAX],
-    /// Pairs beyond each of the two gaps. Every hidden pair and every idle lane's counts as beyond.
-    pub beyond: [u64; 2],
+    /// Pairs whose weight times share reaches each of the two limits; 0 for one that was not given.
+    pub reaching: [u64; 2],
 }
 
 /// Largest raw scores of a block, nats; minus infinity (`size`: 0) where there is no such pair.
@@ -82,7 +77,8 @@ impl ScoreTile<'_> {
         )
     }
 
-    /// Largest raw scores of the pairs of a block whose gap, nats, is not above `gap`.
+    /// Largest raw scores of the pairs of a block whose gap, nats, is not above `gap`; `all` says that none is. Lanes that take no
+    /// part hold anything.
     ///
     /// # Panics
     /// As [`ScoreTile::weigh`].
@@ -92,23 +88,21 @@ impl ScoreTile<'_> {
         rows: &LaneRows<'_>,
         gap: f32,
         recent: usize,
+        all: bool,
     ) -> VisibleBlock {
         self.check(&keys, rows);
         dispatch!(
             self.isa,
             visible_lanes,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>, gap: f32, recent: usize) -> VisibleBlock
-                = (self, keys, rows, gap, recent)
+            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>, gap: f32, recent: usize, all: bool) -> VisibleBlock
+                = (self, keys, rows, gap, recent, all)
         )
     }
 
     fn check(&self, keys: &Range<usize>, rows: &LaneRows<'_>) {
         let n = self.lanes;
-        let lengths = [rows.max, rows.share, rows.beyond[0], rows.beyond[1]].map(<[f32]>::len);
-        assert!(
-            lengths == [n; 4] && rows.last_key.len() == n,
-            "one value a lane"
-        );
+        let lengths = [rows.max.len(), rows.share.len(), rows.last_key.len()];
+        assert!(lengths == [n; 3], "one value a lane");
         assert!(
             !keys.is_empty() && keys.len() <= KEY_BLOCK,
             "{} keys",
@@ -118,15 +112,16 @@ impl ScoreTile<'_> {
 
     /// Adds the weights `share * exp(score - max)` of the keys `keys`, one block or the visible part of it, to `by_difference`,
     /// whose first value belongs to the difference of the tile's first query to the last of these keys and which has
-    /// `keys.len() - 1 + lanes` values; and sums up gaps. `hidden` says that some lane does not see some key.
+    /// `keys.len() - 1 + lanes` values; and counts those that reach each of two limits, if they are given. The exponentials are those of the forward
+    /// pass. Weights below `exp(-40)` of the largest of their row are taken as 0.
     ///
     /// # Panics
     /// If the keys are more than a block or not there, or if a slice has another length.
     pub fn weigh(
         &self,
         keys: Range<usize>,
-        hidden: bool,
         rows: &LaneRows<'_>,
+        limits: [Option<f32>; 2],
         by_difference: &mut [f32],
     ) -> WeighedBlock {
         self.check(&keys, rows);
@@ -136,14 +131,26 @@ impl ScoreTile<'_> {
             by_difference.len(),
             keys.len()
         );
-        let raw = self.raw(keys.clone());
+        let block = Kept {
+            weights: self.weights(keys.clone()),
+            references: self.references(keys.start),
+        };
         dispatch!(
             self.isa,
             weigh_lanes,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, hidden: bool, raw: &[f32], rows: &LaneRows<'_>, to: &mut [f32]) -> WeighedBlock
-                = (self, keys, hidden, raw, rows, by_difference)
+            (block: Kept<'_>, rows: &LaneRows<'_>, limits: [Option<f32>; 2], to: &mut [f32]) -> WeighedBlock
+                = (block, rows, limits, by_difference)
         )
     }
+}
+
+/// What the forward pass has kept of one block.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    /// `[keys, lanes]`
+    weights: &'a [f32],
+    /// `[lanes]`
+    references: &'a [f32],
 }
 
 /// Calls `$body` with the bias of the keys `$keys` of a tile as `$bias`.
@@ -168,44 +175,44 @@ macro_rules! with_bias {
         }
     };
 }
+
 #[inline(always)]
 fn weigh_lanes<S: Lanes>(
     s: S,
-    tile: &ScoreTile<'_>,
-    keys: Range<usize>,
-    hidden: bool,
-    raw: &[f32],
+    block: Kept<'_>,
     rows: &LaneRows<'_>,
+    limits: [Option<f32>; 2],
     to: &mut [f32],
 ) -> WeighedBlock {
-    match tile.lanes / S::WIDTH {
-        1 => weigh_biased::<S, 1>(s, tile, keys, hidden, raw, rows, to),
-        2 => weigh_biased::<S, 2>(s, tile, keys, hidden, raw, rows, to),
-        3 => weigh_biased::<S, 3>(s, tile, keys, hidden, raw, rows, to),
+    match rows.share.len() / S::WIDTH {
+        1 => weigh_vectors::<S, 1>(s, block, rows, limits, to),
+        2 => weigh_vectors::<S, 2>(s, block, rows, limits, to),
+        3 => weigh_vectors::<S, 3>(s, block, rows, limits, to),
         n => unreachable!("a tile of {n} vectors"),
     }
 }
 
 #[inline(always)]
-fn weigh_biased<S: Lanes, const NV: usize>(
+fn weigh_vectors<S: Lanes, const NV: usize>(
     s: S,
-    tile: &ScoreTile<'_>,
-    keys: Range<usize>,
-    hidden: bool,
-    raw: &[f32],
+    block: Kept<'_>,
     rows: &LaneRows<'_>,
+    limits: [Option<f32>; 2],
     to: &mut [f32],
 ) -> WeighedBlock {
-    with_bias!(tile, keys, bias => {
-        // SAFETY: `weigh` has checked every length.
-        unsafe {
-            if hidden {
-                weigh_block::<S, _, NV, true>(s, &keys, raw, bias, rows, to)
-            } else {
-                weigh_block::<S, _, NV, false>(s, &keys, raw, bias, rows, to)
+    // SAFETY: `weigh` has checked every length.
+    unsafe {
+        match limits {
+            [Some(a), Some(b)] => weigh_block::<S, NV, 2>(s, block, rows, [a, b], to),
+            [None, None] => weigh_block::<S, NV, 0>(s, block, rows, [], to),
+            [Some(a), None] => weigh_block::<S, NV, 1>(s, block, rows, [a], to),
+            [None, Some(b)] => {
+                let mut found = weigh_block::<S, NV, 1>(s, block, rows, [b], to);
+                found.reaching.swap(0, 1);
+                found
             }
         }
-    })
+    }
 }
 
 #[inline(always)]
@@ -252,16 +259,9 @@ fn range_lanes<S: Lanes>(
             s.store(range.high.as_mut_ptr().add(at), high);
         }
     }
-    let mut lanes = [[0.0_f32; 16]; 3];
-    for (lanes, x) in lanes.iter_mut().zip([near, far, size]) {
-        // SAFETY: no vector is wider than 16.
-        unsafe { s.store(lanes.as_mut_ptr(), x) };
-    }
-    for lane in 0..S::WIDTH {
-        range.near = range.near.min(lanes[0][lane]);
-        range.far = range.far.max(lanes[1][lane]);
-        range.raw = range.raw.max(lanes[2][lane]);
-    }
+    range.near = -s.largest(s.sub(s.splat(0.0), near));
+    range.far = s.largest(far);
+    range.raw = s.largest(size);
     range
 }
 
@@ -305,6 +305,7 @@ fn visible_lanes<S: Lanes>(
     rows: &LaneRows<'_>,
     gap: f32,
     recent: usize,
+    all: bool,
 ) -> VisibleBlock {
     let raw = tile.raw(keys.clone());
     let mut block = VisibleBlock {
@@ -315,7 +316,14 @@ fn visible_lanes<S: Lanes>(
     with_bias!(tile, keys, bias => {
         for v in 0..tile.lanes / S::WIDTH {
             // SAFETY: `visible` has checked every length.
-            unsafe { visible_vector(s, tile, &keys, raw, bias, rows, v, (gap, recent), &mut block) };
+            unsafe {
+                let bounds = (gap, recent);
+                if all {
+                    visible_vector::<S, _, true>(s, tile, &keys, raw, bias, rows, v, bounds, &mut block);
+                } else {
+                    visible_vector::<S, _, false>(s, tile, &keys, raw, bias, rows, v, bounds, &mut block);
+                }
+            }
         }
     });
     block
@@ -327,7 +335,7 @@ fn visible_lanes<S: Lanes>(
 /// As for [`weigh_block`].
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
-unsafe fn visible_vector<S: Lanes, B: AddBias>(
+unsafe fn visible_vector<S: Lanes, B: AddBias, const ALL: bool>(
     s: S,
     tile: &ScoreTile<'_>,
     keys: &Range<usize>,
@@ -338,21 +346,37 @@ unsafe fn visible_vector<S: Lanes, B: AddBias>(
     (gap, recent): (f32, usize),
     block: &mut VisibleBlock,
 ) {
-    let (w, lowest) = (S::WIDTH, s.splat(f32::NEG_INFINITY));
+    let (w, lowest, inf) = (S::WIDTH, s.splat(f32::NEG_INFINITY), s.splat(f32::INFINITY));
     let (mut far, mut near, mut size) = (lowest, lowest, s.splat(0.0));
-    let last = relative_keys(rows.last_key, keys);
-    let (zero, one, recent) = (s.splat(0.0), s.splat(1.0), s.splat(recent as f32));
+    let mut least = inf;
+    let (zero, one, gap) = (s.splat(0.0), s.splat(1.0), s.splat(gap));
+    // Distance of the first lane to the block's first key. Up to `far_end` all keys are far from all lanes, from `seen_end` on none
+    // is seen.
     let nearest = tile.first_query as i64 + (v * w) as i64 - keys.start as i64;
+    let end = |keys_before: i64| keys_before.clamp(0, keys.len() as i64) as usize;
+    let (far_end, seen_end) = (end(nearest - recent as i64 + 1), end(nearest + w as i64));
+    let recent = s.splat(recent as f32);
     // SAFETY: by the caller's promise.
     unsafe {
         let max = s.load(rows.max.as_ptr().add(v * w));
-        let last = s.load(last.as_ptr().add(v * w));
-        for j in 0..keys.len() {
-            let score = s.load(raw.as_ptr().add(j * tile.lanes + v * w));
-            let gaps = s.sub(max, bias.add(s, score, j, v));
-            let seen = s.select(s.le(gaps, s.splat(gap)), score, lowest);
-            let seen = s.select(s.le(s.splat(j as f32), last), seen, lowest);
+        let at = |j: usize| s.load(raw.as_ptr().add(j * tile.lanes + v * w));
+        for j in 0..far_end {
+            let score = at(j);
+            if ALL {
+                far = s.max(score, far);
+                least = s.min(score, least);
+            } else {
+                let seen = s.le(s.sub(max, bias.add(s, score, j, v)), gap);
+                far = s.max(s.select(seen, score, lowest), far);
+                least = s.min(s.select(seen, score, inf), least);
+            }
+        }
+        for j in far_end..seen_end {
+            let score = at(j);
             let distance = s.add(s.iota(), s.splat((nearest - j as i64) as f32));
+            let seen = s.select(s.le(zero, distance), score, lowest);
+            let gaps = s.sub(max, bias.add(s, score, j, v));
+            let seen = s.select(s.le(gaps, gap), seen, lowest);
             let is_far = s.le(recent, distance);
             far = s.max(far, s.select(is_far, seen, lowest));
             let other = s.select(s.le(one, distance), seen, lowest);
@@ -361,6 +385,7 @@ unsafe fn visible_vector<S: Lanes, B: AddBias>(
             let sizes = s.select(s.le(seen, lowest), zero, s.abs(seen));
             size = s.max(size, sizes);
         }
+        let size = s.max(s.sub(zero, least), s.max(far, size));
         s.store(block.far.as_mut_ptr().add(v * w), far);
         s.store(block.near.as_mut_ptr().add(v * w), near);
         s.store(block.size.as_mut_ptr().add(v * w), size);
@@ -377,55 +402,48 @@ pub(crate) fn relative_keys(last_keys: &[i32], keys: &Range<usize>) -> [f32; TIL
     last_key
 }
 
-/// A gap that has no weight, and is finite so that weight times gap is 0.
-const HIDDEN: f32 = -1e30;
+/// Below this, nats, a reference lies so far under the row's maximum that its block's weights are nothing to the row. Products of
+/// factors this small would be subnormal.
+const FADED: f32 = -40.0;
 
 /// # Safety
-/// All slices hold a tile, `raw` one for every key, `to` one and a value for every key but one; `bias` covers the block.
+/// The slices of `rows` and the references hold a tile, the weights one for every key, `to` one and a value for every key but one.
 #[inline(always)]
-unsafe fn weigh_block<S: Lanes, B: AddBias, const NV: usize, const MASK: bool>(
+unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
     s: S,
-    keys: &Range<usize>,
-    raw: &[f32],
-    bias: B,
+    block: Kept<'_>,
     rows: &LaneRows<'_>,
+    limits: [f32; L],
     to: &mut [f32],
 ) -> WeighedBlock {
-    let (w, n, to) = (S::WIDTH, keys.len(), to.as_mut_ptr());
-    let zero = s.splat(0.0);
-    let (mut max, mut share, mut last) = ([zero; NV], [zero; NV], [zero; NV]);
-    let (mut cut, mut weighted) = ([[zero; NV]; 2], [zero; NV]);
-    let (mut within, mut p) = ([[zero; NV]; 2], [zero; NV]);
-    let last_key = relative_keys(rows.last_key, keys);
-    let one = s.splat(1.0);
+    let (w, to) = (S::WIDTH, to.as_mut_ptr());
+    let n = block.weights.len() / (NV * w);
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let limits = limits.map(|limit| s.splat(limit));
+    let (mut factor, mut weight) = ([zero; NV], [zero; NV]);
+    let mut reaching = [[zero; NV]; L];
     // SAFETY: by the caller's promise.
     unsafe {
+        // What is not finite belongs to lanes that take no part.
+        let mut absent = [s.le(zero, zero); NV];
         for v in 0..NV {
-            let at = v * w;
-            max[v] = s.load(rows.max.as_ptr().add(at));
-            share[v] = s.mul(s.load(rows.share.as_ptr().add(at)), s.splat(1.0 / LIFT));
-            last[v] = s.load(last_key.as_ptr().add(at));
-            for (cut, gaps) in cut.iter_mut().zip(rows.beyond) {
-                // A gap above the threshold is a score not above or at minus the threshold.
-                cut[v] = s.sub(zero, s.load(gaps.as_ptr().add(at)));
-            }
+            let share = s.load(rows.share.as_ptr().add(v * w));
+            absent[v] = s.le(share, zero);
+            let reference = s.load(block.references.as_ptr().add(v * w));
+            let rise = s.sub(reference, s.load(rows.max.as_ptr().add(v * w)));
+            let weight = s.mul(exp(s, rise), s.mul(share, s.splat(1.0 / LIFT)));
+            factor[v] = s.select(s.le(rise, s.splat(FADED)), zero, weight);
         }
         let mut sums = Diagonals::<S, NV>::load(s, to);
         for j in (0..n).rev() {
             for v in 0..NV {
-                let score = bias.add(s, s.load(raw.as_ptr().add((j * NV + v) * w)), j, v);
-                // A score of minus infinity has weight 0 too.
-                let mut t = s.max(s.sub(score, max[v]), s.splat(HIDDEN));
-                if MASK {
-                    t = s.select(s.le(s.splat(j as f32), last[v]), t, s.splat(HIDDEN));
+                let kept = s.load(block.weights.as_ptr().add((j * NV + v) * w));
+                weight[v] = s.select(absent[v], zero, s.mul(kept, factor[v]));
+                sums.lanes[v] = s.add(sums.lanes[v], weight[v]);
+                for i in 0..L {
+                    let reaches = s.le(limits[i], weight[v]);
+                    reaching[i][v] = s.select(reaches, s.add(reaching[i][v], one), reaching[i][v]);
                 }
-                p[v] = exp_lifted(s, t, LIFT);
-                weighted[v] = s.fma(p[v], t, weighted[v]);
-                for i in 0..2 {
-                    let near = s.le(cut[i][v], t);
-                    within[i][v] = s.select(near, s.add(within[i][v], one), within[i][v]);
-                }
-                sums.lanes[v] = s.fma(p[v], share[v], sums.lanes[v]);
             }
             if j > 0 {
                 sums.step(s, to.add(n - 1 - j));
@@ -433,23 +451,15 @@ unsafe fn weigh_block<S: Lanes, B: AddBias, const NV: usize, const MASK: bool>(
         }
         sums.store(s, to.add(n - 1));
         let mut block = WeighedBlock {
-            gap: [0.0; TILE_MAX],
             first: [0.0; TILE_MAX],
-            beyond: [0; 2],
+            reaching: [0; 2],
         };
         for v in 0..NV {
-            let at = v * w;
-            let gap = s.mul(weighted[v], s.splat(-1.0 / LIFT));
-            s.store(block.gap.as_mut_ptr().add(at), gap);
-            s.store(block.first.as_mut_ptr().add(at), s.mul(p[v], share[v]));
+            s.store(block.first.as_mut_ptr().add(v * w), weight[v]);
         }
-        for i in 0..2 {
-            let mut lanes = [0.0_f32; TILE_MAX];
-            for v in 0..NV {
-                s.store(lanes.as_mut_ptr().add(v * w), within[i][v]);
-            }
-            let within: f32 = lanes.iter().sum();
-            block.beyond[i] = (n * NV * w) as u64 - within as u64;
+        for (total, reaching) in block.reaching.iter_mut().zip(reaching) {
+            let lanes = reaching.into_iter().reduce(|a, b| s.add(a, b));
+            *total = lanes.map_or(0.0, |lanes| s.total(lanes)) as u64;
         }
         block
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::common::{Bias, Case, shape};
 use crate::forward::{AttentionOptions, attention_on};
+use crate::lane_counts::Band;
 use crate::lane_loops::LaneBias;
 use crate::lanes::Isa;
 use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
@@ -31,6 +32,7 @@ impl HeadSink for Comparing {
 }
 
 const GAPS: [f32; 2] = [1.5, 6.0];
+const LIMITS: [f32; 2] = [0.05, 0.003];
 const VISIBLE: f32 = 8.0;
 const RECENT: usize = 20;
 
@@ -55,19 +57,20 @@ fn compare(tile: &ScoreTile<'_>) {
     };
     let max = per_lane(&|lane| tile.row_max[lane]);
     let share = per_lane(&|lane| 1.0 / tile.row_sum[lane]);
-    let beyond = GAPS.map(|gap| per_lane(&|lane| gap + lane as f32 / 64.0));
     let rows = LaneRows {
         max: &max,
         share: &share,
         last_key: &last_key,
-        beyond: [&beyond[0], &beyond[1]],
     };
-    let (mut rows_at_once, mut row) = (vec![7.0; 3], Vec::new());
-    let stride = tile.rows_into(&mut rows_at_once);
-    for r in 0..tile.n_rows {
-        tile.row_into(r, &mut row);
-        assert_eq!(rows_at_once[r * stride..][..row.len()], row, "row {r}");
+    let (mut turned, mut picked) = (vec![7.0; 3], Vec::new());
+    let stride = tile.rows_into(&mut turned);
+    let all: Vec<usize> = (0..tile.n_rows).collect();
+    assert_eq!(tile.whole_rows(&all, &mut picked), stride);
+    for row in 0..tile.n_rows {
+        let keys = row * stride..row * stride + tile.keys_end();
+        assert_eq!(turned[keys.clone()], picked[keys], "row {row}");
     }
+    let mut gap_sums = vec![0.0_f64; n];
     let mut sums = vec![0.0; tile.keys_end() + n];
     let mut expected = vec![0.0_f64; tile.keys_end() + n];
     for start in (0..tile.keys_end()).step_by(ScoreTile::BLOCK).rev() {
@@ -79,12 +82,13 @@ fn compare(tile: &ScoreTile<'_>) {
         // Differences from that of the first query to the tile's last key on.
         let nearest = tile.keys_end() - keys.end;
         let to = &mut sums[nearest..nearest + keys.len() - 1 + n];
-        let block = tile.weigh(keys.clone(), true, &rows, to);
-        let visible = tile.visible(keys.clone(), &rows, VISIBLE, RECENT);
+        let block = tile.weigh(keys.clone(), &rows, LIMITS.map(Some), to);
+        let visible = tile.visible(keys.clone(), &rows, VISIBLE, RECENT, false);
         check_range(tile, &keys, &rows, &seen, &gap);
         check_beyond(tile, &keys, &rows, &seen, &gap);
-        let mut weighted = vec![0.0_f64; n];
-        let mut counts = [(keys.len() * n) as u64; 2];
+        // Certain and uncertain: limits may be reached by a rounding.
+        let mut counts = [[0_u64; 2]; 2];
+        let mut all_seen = true;
         let (mut far, mut near, mut size) = (
             vec![f32::NEG_INFINITY; n],
             vec![f32::NEG_INFINITY; n],
@@ -94,12 +98,15 @@ fn compare(tile: &ScoreTile<'_>) {
             for key in keys.clone().filter(|&key| seen(lane, key)) {
                 let gap = gap(lane, key);
                 let weight = f64::from(-gap).exp();
-                weighted[lane] += weight * f64::from(gap);
+                gap_sums[lane] += weight * f64::from(gap);
                 let difference = tile.keys_end() - 1 - key + lane;
                 expected[difference] += weight * f64::from(share[lane]);
-                for i in 0..2 {
-                    counts[i] -= u64::from(gap <= beyond[i][lane]);
+                for (counts, limit) in counts.iter_mut().zip(LIMITS) {
+                    let times = weight * f64::from(share[lane]) / f64::from(limit);
+                    counts[0] += u64::from(times > 1.0 + 1e-5);
+                    counts[1] += u64::from(times > 1.0 - 1e-5);
                 }
+                all_seen &= gap <= VISIBLE;
                 let (score, distance) =
                     (raw[(key - start) * n + lane], tile.first_query + lane - key);
                 if gap <= VISIBLE {
@@ -111,27 +118,45 @@ fn compare(tile: &ScoreTile<'_>) {
                     }
                 }
             }
-            let first = if seen(lane, start) {
-                f64::from(-gap(lane, start)).exp() * f64::from(share[lane])
+            let (first, nats) = if seen(lane, start) {
+                let gap = f64::from(gap(lane, start));
+                ((-gap).exp() * f64::from(share[lane]), gap)
             } else {
-                0.0
+                (0.0, 0.0)
             };
-            assert!((f64::from(block.first[lane]) - first).abs() <= 1e-6 * first);
-            assert!((f64::from(block.gap[lane]) - weighted[lane]).abs() <= 1e-5);
+            // Two exponentials and two products, and the gap in two parts that are rounded each.
+            let unit = f64::from(f32::EPSILON) * (4.0 + nats);
+            assert!((f64::from(block.first[lane]) - first).abs() <= unit * first);
         }
-        assert_eq!(block.beyond, counts, "keys {keys:?} of {n} lanes");
-        assert_eq!(&visible.far[..n], far);
-        assert_eq!(&visible.near[..n], near);
-        assert_eq!(&visible.size[..n], size);
-        if start + ScoreTile::BLOCK <= tile.diagonal_from() && (0..n).all(good) {
-            let again = tile.weigh(
-                keys.clone(),
-                false,
-                &rows,
-                &mut vec![0.0; keys.len() - 1 + n],
+        for (i, [least, most]) in counts.into_iter().enumerate() {
+            let found = block.reaching[i];
+            assert!(
+                least <= found && found <= most,
+                "{found}, keys {keys:?} of {n}"
             );
-            assert_eq!(again.beyond, counts);
+            let mut one = [None; 2];
+            one[i] = Some(LIMITS[i]);
+            let again = tile.weigh(keys.clone(), &rows, one, &mut vec![0.0; keys.len() - 1 + n]);
+            assert_eq!((again.reaching[i], again.reaching[1 - i]), (found, 0));
         }
+        let mut looks = vec![visible];
+        if all_seen {
+            looks.push(tile.visible(keys.clone(), &rows, VISIBLE, RECENT, true));
+        }
+        for visible in looks {
+            for lane in (0..n).filter(|&lane| good(lane)) {
+                let found = [visible.far, visible.near, visible.size].map(|x| x[lane]);
+                assert_eq!(found, [far[lane], near[lane], size[lane]], "lane {lane}");
+            }
+        }
+    }
+    for lane in (0..n).filter(|&lane| good(lane)) {
+        let found = f64::from(tile.row_gap[lane]);
+        assert!(
+            (found - gap_sums[lane]).abs() <= 1e-5 * (1.0 + gap_sums[lane]),
+            "{found} {}",
+            gap_sums[lane]
+        );
     }
     for (i, (sum, expected)) in sums.iter().zip(&expected).enumerate() {
         assert!(
@@ -178,53 +203,49 @@ fn check_beyond(
     gap: &dyn Fn(usize, usize) -> f32,
 ) {
     let n = tile.lanes;
-    let gaps = [
-        rows.beyond[0],
-        rows.beyond[1],
-        rows.max,
-        rows.share,
-        rows.beyond[0],
-    ];
-    let mut bits = [[7; ScoreTile::BLOCK]; 5];
-    tile.beyond(
-        keys.clone(),
-        None,
-        rows.max,
-        Some(rows.last_key),
-        &gaps,
-        &mut bits,
-    );
+    let gaps = GAPS.map(|gap| (0..n).map(|lane| gap + lane as f32 / 64.0).collect());
+    let [low, high]: [Vec<f32>; 2] = gaps;
+    let bands: [Band<'_>; 3] = [[&low, &high], [&high, &high], [&low, &low]];
     // The bias in the form in which a caller has it.
     let table: Vec<f32> = (0..keys.len() - 1 + n)
         .map(|i| (tile.first_query + 1 + i).saturating_sub(keys.end) as f32)
         .collect();
     let by_key: Vec<f32> = keys.clone().map(|key| (key % 7) as f32).collect();
-    let mut others = [[7; ScoreTile::BLOCK]; 2];
-    let biases = [LaneBias::ByDifference(&table), LaneBias::ByKey(&by_key)];
-    for (bias, out) in biases.into_iter().zip(&mut others) {
-        let out = std::slice::from_mut(out);
-        tile.beyond(keys.clone(), Some(bias), rows.max, None, &gaps[..1], out);
-    }
-    for (j, key) in keys.clone().enumerate() {
-        for lane in 0..n {
-            for (bits, gaps) in bits.iter().zip(gaps) {
-                let expected = seen(lane, key) && gap(lane, key) > gaps[lane];
-                assert_eq!(bits[j] >> lane & 1 == 1, expected, "key {key}, lane {lane}");
-            }
-            let raw = tile.raw(key..key + 1)[lane];
-            let biases = [table[keys.len() - 1 - j + lane], by_key[j]];
-            for (bits, bias) in others.iter().zip(biases) {
-                let expected = rows.max[lane] - (raw + bias) > gaps[0][lane];
-                assert_eq!(bits[j] >> lane & 1 == 1, expected, "key {key}, lane {lane}");
+    let biases = [
+        None,
+        Some(LaneBias::ByDifference(&table)),
+        Some(LaneBias::ByKey(&by_key)),
+    ];
+    for bias in biases {
+        let last = bias.is_none().then_some(rows.last_key);
+        let mut ones = vec![0.0; keys.len() - 1 + n];
+        let found = tile.beyond(keys.clone(), bias, rows.max, last, &bands, Some(&mut ones));
+        let mut expected = [[0; 2]; 3];
+        let mut by_difference = vec![0.0; keys.len() - 1 + n];
+        for (j, key) in keys.clone().enumerate() {
+            for lane in 0..n {
+                let raw = tile.raw(key..key + 1)[lane];
+                let gap = match bias {
+                    None if !seen(lane, key) => continue,
+                    None => gap(lane, key),
+                    Some(LaneBias::ByKey(bias)) => rows.max[lane] - (raw + bias[j]),
+                    Some(LaneBias::ByDifference(bias)) => {
+                        rows.max[lane] - (raw + bias[keys.len() - 1 - j + lane])
+                    }
+                };
+                for (expected, band) in expected.iter_mut().zip(&bands) {
+                    for (expected, cut) in expected.iter_mut().zip(band) {
+                        *expected += u64::from(gap > cut[lane]);
+                    }
+                }
+                if gap > high[lane] {
+                    by_difference[keys.len() - 1 - j + lane] += 1.0;
+                }
             }
         }
+        assert_eq!(found, expected, "keys {keys:?} of {n} lanes");
+        assert_eq!(ones, by_difference);
     }
-    assert!(
-        bits.iter()
-            .chain(&others)
-            .flatten()
-            .all(|bits| bits >> (n - 1) <= 1)
-    );
 }
 
 #[test]

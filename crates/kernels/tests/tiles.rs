@@ -4,7 +4,6 @@
 mod common;
 
 use std::any::Any;
-use std::ops::Range;
 use std::sync::Mutex;
 
 use common::{Bias, Case, bits, run, shape};
@@ -20,12 +19,16 @@ struct Recorder {
     /// Scores further below the maximum need not be there.
     spare: Option<f32>,
     rows: Mutex<Vec<Row>>,
+    /// Of tiles: some of the rows, with the scores that were left out.
+    whole: Mutex<Vec<Row>>,
 }
 
 #[derive(Default)]
 struct Sink {
     spare: Option<f32>,
     rows: Vec<Row>,
+    /// Some of them, with the scores that were left out.
+    whole: Vec<Row>,
     /// Keys that were not computed.
     skipped: usize,
 }
@@ -44,6 +47,7 @@ impl AttentionObserver for Recorder {
             assert!(sink.skipped > 0, "nothing was left out");
         }
         self.rows.lock().unwrap().extend(sink.rows);
+        self.whole.lock().unwrap().extend(sink.whole);
     }
     fn takes_tiles(&self) -> bool {
         self.tiles
@@ -80,34 +84,41 @@ impl HeadSink for Sink {
                 assert_eq!(got.to_vec(), expected, "block {start}, lane {lane}");
             }
         }
-        let mut row = Vec::new();
+        let (mut kept, mut whole) = (Vec::new(), Vec::new());
+        let stride = tile.rows_into(&mut kept);
+        // In another order, and some not at all.
+        let mut picked: Vec<usize> = (0..tile.n_rows).filter(|lane| lane % 7 != 3).collect();
+        picked.reverse();
+        assert_eq!(tile.whole_rows(&picked, &mut whole), stride);
         for lane in 0..tile.n_rows {
-            tile.row_into(lane, &mut row);
             let query = tile.first_query + lane;
-            for (key, raw) in row.iter_mut().enumerate().take(from) {
+            let row = &kept[lane * stride..][..=query];
+            for (key, raw) in row.iter().enumerate().take(from) {
                 assert_eq!(*raw, f32::NEG_INFINITY, "query {query}, key {key}");
             }
             let numbers = [tile.row_max, tile.row_sum, tile.row_lse].map(|x| x[lane]);
-            self.rows.push((tile.head, query, row.clone(), numbers));
+            self.rows.push((tile.head, query, row.to_vec(), numbers));
+            if let Some(at) = picked.iter().position(|&picked| picked == lane) {
+                let row = whole[at * stride..][..=query].to_vec();
+                self.whole.push((tile.head, query, row, numbers));
+            }
         }
     }
 
-    fn spare_scores(&self, queries: Range<usize>) -> Option<SpareScores> {
-        // Some tiles are seen whole.
-        let gap = self.spare.filter(|_| !queries.contains(&300))?;
+    fn spare_scores(&self) -> Option<SpareScores> {
         Some(SpareScores {
-            gap,
+            gap: self.spare?,
             raw_max: 256.0,
         })
     }
 }
 
-fn observe(case: &Case, recorder: Recorder) -> Vec<Row> {
-    let (out, lse) = run(&case.input(), Some(&recorder));
+fn observe(case: &Case, recorder: &Recorder) -> Vec<Row> {
+    let (out, lse) = run(&case.input(), Some(recorder));
     let (plain, plain_lse) = case.run();
     assert_eq!(bits(&plain), bits(&out), "observing changed the output");
     assert_eq!(bits(&plain_lse), bits(&lse));
-    let mut rows = recorder.rows.into_inner().unwrap();
+    let mut rows = recorder.rows.lock().unwrap().clone();
     rows.sort_by_key(|row| (row.0, row.1));
     rows
 }
@@ -129,12 +140,15 @@ fn cases() -> Vec<Case> {
 #[test]
 fn tiles_hold_what_rows_hold() {
     for (i, case) in cases().iter().enumerate() {
-        let rows = observe(case, Recorder::default());
+        let rows = observe(case, &Recorder::default());
         let tiles = Recorder {
             tiles: true,
             ..Recorder::default()
         };
-        assert!(rows == observe(case, tiles), "case {i}");
+        assert!(rows == observe(case, &tiles), "case {i}");
+        for whole in tiles.whole.into_inner().unwrap() {
+            assert!(rows.contains(&whole), "case {i}");
+        }
     }
 }
 
@@ -143,14 +157,14 @@ fn tiles_hold_what_rows_hold() {
 fn only_spare_scores_are_left_out() {
     let mut case = Case::random(shape(900, 1, 16), 7);
     case.bias = Bias::ByDistance((0..900).map(|distance| -(distance as f32)).collect());
-    let all = observe(&case, Recorder::default());
+    let all = observe(&case, &Recorder::default());
     for gap in [0.0, 130.0, 250.0] {
         let some = Recorder {
             tiles: true,
             spare: Some(gap),
             ..Recorder::default()
         };
-        for (all, some) in all.iter().zip(observe(&case, some)) {
+        for (all, some) in all.iter().zip(observe(&case, &some)) {
             assert_eq!((all.0, all.1, all.3), (some.0, some.1, some.3));
             for (key, (&raw, &kept)) in all.2.iter().zip(&some.2).enumerate() {
                 if kept == f32::NEG_INFINITY {
@@ -165,6 +179,12 @@ fn only_spare_scores_are_left_out() {
                     assert_eq!(raw.to_bits(), kept.to_bits());
                 }
             }
+        }
+        let whole = some.whole.into_inner().unwrap();
+        assert!(whole.len() > 700);
+        for (head, query, row, _) in whole {
+            let all = all.iter().find(|all| (all.0, all.1) == (head, query));
+            assert_eq!(bits(&all.unwrap().2), bits(&row), "query {query}");
         }
     }
 }

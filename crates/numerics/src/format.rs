@@ -146,6 +146,7 @@ impl Format {
     ///
     /// Overflow gives an infinity of the same sign, or NaN in E4M3, which has no infinity (and whose infinite inputs are NaN
     /// too). The sign of zero is kept.
+    #[inline]
     pub fn round(self, x: f64) -> f64 {
         match self {
             Format::F64 => x,

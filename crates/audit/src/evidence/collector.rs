@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernels::{AttentionObserver, HeadSink, ScoreRows, ScoreTile, SpareScores};
@@ -11,7 +10,7 @@ use model::{LayerObserver, ModelSpec};
 use numerics::PrecisionPlan;
 
 use crate::evidence::distance::Offsets;
-use crate::evidence::head::{HeadCounts, HeadObserver, Scratch};
+use crate::evidence::head::{Call, CallKey, HeadCounts, HeadObserver, Scratch};
 use crate::evidence::plan::PlanRules;
 use crate::evidence::types::{Evidence, HeadEvidence, distance_edges};
 
@@ -39,13 +38,24 @@ pub(crate) struct Job {
     pub(crate) plans: Vec<PrecisionPlan>,
     /// One for each plan.
     pub(crate) rules: Vec<PlanRules>,
+    /// The smallest threshold of any row under each plan, nats.
+    pub(crate) lowest: Vec<f64>,
     pub(crate) offsets: Offsets,
     pub(crate) edges: Vec<u64>,
     pub(crate) causal: bool,
     options: EvidenceOptions,
     state: Mutex<State>,
-    /// Buffers of heads that are done: fresh memory from the system would cost more than what is done in them.
-    spare: Mutex<Vec<Scratch>>,
+    /// The last call by tiles of each head.
+    calls: Mutex<BTreeMap<usize, (CallKey, Arc<Call>)>>,
+    /// Memory of heads that are done: fresh memory from the system would cost more than what is done in it.
+    spare: Mutex<Spare>,
+}
+
+#[derive(Debug, Default)]
+struct Spare {
+    scratch: Vec<Scratch>,
+    /// Not cleared.
+    counts: Vec<HeadCounts>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +71,12 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spare(&self) -> MutexGuard<'_, Vec<Scratch>> {
+    pub(crate) fn calls(&self) -> MutexGuard<'_, BTreeMap<usize, (CallKey, Arc<Call>)>> {
+        // Whole calls go in.
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Spare> {
         // What a panic interrupted has not come back.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,15 +109,19 @@ impl EvidenceCollector {
             .into_iter()
             .map(|plan| plan.for_head_width(spec.head_width))
             .collect();
+        let rules: Vec<PlanRules> = plans.iter().map(PlanRules::new).collect();
+        let lowest = |rules: &PlanRules| rules.lowest(options.length);
         let job = Job {
             spec: spec.clone(),
-            rules: plans.iter().map(PlanRules::new).collect(),
+            lowest: rules.iter().map(lowest).collect(),
+            rules,
             plans,
             offsets: Offsets::new(options.length, causal),
             edges: distance_edges(options.length),
             causal,
             options,
             state: Mutex::default(),
+            calls: Mutex::default(),
             spare: Mutex::default(),
         };
         Self { job: Arc::new(job) }
@@ -172,6 +191,7 @@ impl LayerObserver for EvidenceCollector {
                 .remove(&(layer, head))
                 .expect("the key was just seen");
             let evidence = counts.finish(&self.job, layer, head);
+            self.job.spare().counts.push(counts);
             let earlier = state.done.insert((layer, head), evidence);
             assert!(
                 earlier.is_none(),
@@ -201,8 +221,18 @@ impl AttentionObserver for LayerSinks {
             .as_ref()
             .is_none_or(|heads| heads.contains(&head));
         let observer = wanted.then(|| {
-            let scratch = self.job.spare().pop().unwrap_or_default();
-            HeadObserver::new(&self.job, self.layer, scratch)
+            let mut spare = self.job.spare();
+            let (scratch, counts) = (spare.scratch.pop(), spare.counts.pop());
+            drop(spare);
+            let counts = counts.map(|mut counts| {
+                counts.clear();
+                counts
+            });
+            HeadObserver::new(
+                self.layer,
+                counts.unwrap_or_else(|| HeadCounts::new(self.job.offsets, &self.job.plans)),
+                scratch.unwrap_or_default(),
+            )
         });
         Box::new(Sink {
             job: Arc::clone(&self.job),
@@ -217,10 +247,13 @@ impl AttentionObserver for LayerSinks {
             return;
         };
         let (counts, scratch) = observer.into_parts();
-        self.job.spare().push(scratch);
+        self.job.spare().scratch.push(scratch);
         let mut state = self.job.state();
         match state.open.get_mut(&(self.layer, head)) {
-            Some(earlier) => earlier.merge(&counts),
+            Some(earlier) => {
+                earlier.merge(&counts);
+                self.job.spare().counts.push(counts);
+            }
             None => {
                 state.open.insert((self.layer, head), counts);
             }
@@ -246,9 +279,9 @@ impl HeadSink for Sink {
         }
     }
 
-    fn spare_scores(&self, queries: Range<usize>) -> Option<SpareScores> {
+    fn spare_scores(&self) -> Option<SpareScores> {
         match &self.observer {
-            Some(observer) => observer.spare_scores(queries),
+            Some(observer) => observer.spare_scores(),
             // Nobody looks.
             None => Some(SpareScores {
                 gap: 0.0,

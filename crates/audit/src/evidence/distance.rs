@@ -81,10 +81,25 @@ impl OffsetCounts {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.runs.fill(0);
+        self.singles.fill(0);
+    }
+
     /// Counts every offset of a range once.
     pub(crate) fn add_run(&mut self, range: Range<usize>) {
         self.runs[range.start] += 1;
         self.runs[range.end] -= 1;
+    }
+
+    /// Counts every offset of `n` ranges once, of which `range` is the first and each begins and ends one further than the last.
+    pub(crate) fn add_runs(&mut self, range: Range<usize>, n: usize) {
+        for begun in &mut self.runs[range.start..range.start + n] {
+            *begun += 1;
+        }
+        for ended in &mut self.runs[range.end..range.end + n] {
+            *ended -= 1;
+        }
     }
 
     /// The counters of a range, for loops that add 0 or 1 to each.

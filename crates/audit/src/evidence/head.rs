@@ -1,6 +1,7 @@
 //! One head of one layer while it is observed: from tiles of scores to counts.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kernels::{ScoreRows, ScoreTile, SpareScores};
 use numerics::{MaxReference, PrecisionPlan, ScaleOrder, ScoreSpec};
@@ -43,6 +44,17 @@ impl HeadCounts {
                 .iter()
                 .map(|plan| PlanCounts::new(plan, offsets))
                 .collect(),
+        }
+    }
+
+    /// Forgets everything counted, and keeps the memory for another head of the same collector.
+    pub(crate) fn clear(&mut self) {
+        self.pairs.clear();
+        (self.rows, self.non_finite_rows) = (0, 0);
+        self.own.clear();
+        self.advantage = Advantage::new(self.offsets.length());
+        for plan in &mut self.plans {
+            plan.clear();
         }
     }
 
@@ -170,6 +182,14 @@ pub(crate) const RAW_MAX: f32 = 256.0;
 /// Entries nearer than this to those of the forward pass, nats, share its sums.
 const SUM_APART_NATS: f64 = 1.0 / 512.0;
 
+/// What a call by tiles depends on, beside its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallKey {
+    n_keys: usize,
+    /// Bits of the layer's scale.
+    scale: u32,
+}
+
 /// What is fixed for the duration of a call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -195,11 +215,24 @@ impl Call {
         })
     }
 
-    fn of_tile(job: &Job, layer: usize, tile: &ScoreTile<'_>) -> Self {
+    /// That of the layer before, if it is the same: its tables take as long as a few tiles.
+    fn of_tile(job: &Job, layer: usize, tile: &ScoreTile<'_>) -> Arc<Self> {
+        let key = CallKey {
+            n_keys: tile.n_keys,
+            scale: job.spec.score_scale(layer).to_bits(),
+        };
+        if let Some((known, call)) = job.calls().get(&tile.head)
+            && *known == key
+        {
+            return Arc::clone(call);
+        }
         let runs = valid_runs(tile.n_keys, None);
-        Self::new(job, layer, tile.head, tile.n_keys, 0, runs, |length| {
+        let call = Self::new(job, layer, tile.head, tile.n_keys, 0, runs, |length| {
             ScoreTable::of_bias(length, true, None, |query, key| tile.bias_at(query, key))
-        })
+        });
+        let call = Arc::new(call);
+        job.calls().insert(tile.head, (key, Arc::clone(&call)));
+        call
     }
 
     fn new(
@@ -310,16 +343,16 @@ pub(crate) struct Scratch {
 pub(crate) struct HeadObserver {
     layer: usize,
     counts: HeadCounts,
-    call: Option<Call>,
+    call: Option<Arc<Call>>,
     scratch: Scratch,
 }
 
 impl HeadObserver {
-    /// `scratch` may be that of another head.
-    pub(crate) fn new(job: &Job, layer: usize, scratch: Scratch) -> Self {
+    /// `counts` are empty; `scratch` may be that of another head.
+    pub(crate) fn new(layer: usize, counts: HeadCounts, scratch: Scratch) -> Self {
         Self {
             layer,
-            counts: HeadCounts::new(job.offsets, &job.plans),
+            counts,
             call: None,
             scratch,
         }
@@ -338,7 +371,7 @@ impl HeadObserver {
         let layer = self.layer;
         let call = self
             .call
-            .get_or_insert_with(|| Call::of_rows(job, layer, rows));
+            .get_or_insert_with(|| Arc::new(Call::of_rows(job, layer, rows)));
         assert_eq!(call.n_keys, rows.n_keys, "one call, one number of keys");
         let (counts, scratch) = (&mut self.counts, &mut self.scratch);
         // The same source for every instruction set: what is inlined below is compiled for each.
@@ -349,10 +382,8 @@ impl HeadObserver {
     }
 
     /// Which scores of the next tile need not be there.
-    pub(crate) fn spare_scores(&self, mut queries: Range<usize>) -> Option<SpareScores> {
-        let spare = self.call.as_ref()?.spare;
-        let sampled = queries.any(|query| self.counts.advantage.samples(query));
-        spare.filter(|_| !sampled)
+    pub(crate) fn spare_scores(&self) -> Option<SpareScores> {
+        self.call.as_ref()?.spare
     }
 
     /// Takes the next tile.

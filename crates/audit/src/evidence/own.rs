@@ -7,11 +7,12 @@ use crate::evidence::plan::{ScoredRow, UNSUMMED_NATS};
 use crate::evidence::row::Chunk;
 use crate::evidence::scan::{CHUNK, Real, count_above, to_gaps};
 
-/// Logarithm of half an ulp of 1 in bf16, `2^-9`: below it a term cannot change a bf16 output.
-pub(crate) const BF16_ULP_NATS: f64 = 9.0 * LN_2;
+/// Half an ulp of 1 in bf16: a term below it cannot change a bf16 output.
+/// With its negated logarithm, nats.
+pub(crate) const HALF_BF16_ULP: (f32, f64) = (1.0 / 512.0, 9.0 * LN_2);
 
-/// The same for f32 and `2^-24`.
-pub(crate) const F32_ULP_NATS: f64 = 24.0 * LN_2;
+/// The same for f32.
+pub(crate) const HALF_F32_ULP: (f32, f64) = (1.0 / 16_777_216.0, 24.0 * LN_2);
 
 /// Gap, nats, above which this tool's own f32 attention gives a weight of exactly 0: the kernel's own threshold, `ln(2^-150)`.
 pub(crate) const INVISIBLE_NATS: f32 = 103.972_084;
@@ -33,8 +34,19 @@ pub(crate) struct OwnAttention {
 
 impl OwnAttention {
     pub(crate) fn new(offsets: Offsets) -> Self {
+        Self::over(vec![0.0; offsets.len()])
+    }
+
+    pub(crate) fn clear(&mut self) {
+        let mut mass = std::mem::take(&mut self.mass);
+        mass.fill(0.0);
+        *self = Self::over(mass);
+    }
+
+    /// Nothing yet; `mass` is zero.
+    fn over(mass: Vec<f64>) -> Self {
         Self {
-            mass: vec![0.0; offsets.len()],
+            mass,
             entropy_sum: 0.0,
             key0_sum: 0.0,
             key0_uniform_sum: 0.0,
@@ -68,8 +80,8 @@ impl OwnAttention {
         }
         // The own forward pass is f32.
         let (bf16, f32) = (
-            <f32 as Real>::floor(BF16_ULP_NATS - ln_sum),
-            <f32 as Real>::floor(F32_ULP_NATS - ln_sum),
+            <f32 as Real>::floor(HALF_BF16_ULP.1 - ln_sum),
+            <f32 as Real>::floor(HALF_F32_ULP.1 - ln_sum),
         );
         let max = scored.max as f32;
         let mut gaps = [0.0_f32; CHUNK];

@@ -68,28 +68,49 @@ impl PlanRules {
         }
     }
 
-    /// The thresholds, if they are the same in every row.
-    pub(crate) fn fixed(&self, sum_error: f64) -> Option<Thresholds> {
-        let fixed = |rule: ZeroRule| matches!(rule, ZeroRule::Fixed(_));
-        (fixed(self.own) && fixed(self.weight)).then(|| self.thresholds(1.0, sum_error))
+    /// The smallest threshold of any row of at most `length` pairs.
+    pub(crate) fn lowest(&self, length: usize) -> f64 {
+        // No weight is above 1; one more, and a hundredth, for what sums may be off.
+        let largest_sum = 1.01 * (length as f64 + 1.0);
+        self.thresholds(largest_sum, LN_SUM_ERROR).ends().0
+    }
+
+    /// [`PlanRules::thresholds`] of `W` sums: own, below, above, numerator, weight.
+    #[inline(always)]
+    pub(crate) fn thresholds_of_lanes<const W: usize>(
+        &self,
+        sums: &[f64; W],
+        sum_error: f64,
+    ) -> [[f64; W]; 5] {
+        let (mut least, mut most) = (*sums, *sums);
+        for lane in 0..W {
+            least[lane] = sums[lane] * (1.0 - sum_error);
+            most[lane] = sums[lane] * (1.0 + sum_error);
+        }
+        let [own, mut below, mut above] = self.own.gaps([sums, &most, &least]);
+        for lane in 0..W {
+            below[lane] = own[lane].min(below[lane]) - UNDECIDED_NATS;
+            above[lane] = own[lane].max(above[lane]) + UNDECIDED_NATS;
+        }
+        let weight = if self.weight_is_own {
+            own
+        } else {
+            self.weight.gaps([sums; 3])[0]
+        };
+        [own, below, above, [self.numerator; W], weight]
     }
 
     #[inline(always)]
     pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
         // A larger sum never raises the threshold.
-        let sums = [sum, sum * (1.0 + sum_error), sum * (1.0 - sum_error)];
-        let [own, below, above] = self.own.gaps(sums);
-        let (below, above) = (own.min(below), own.max(above));
+        let [[own], [below], [above], [numerator], [weight]] =
+            self.thresholds_of_lanes(&[sum], sum_error);
         Thresholds {
             own,
-            below: below - UNDECIDED_NATS,
-            above: above + UNDECIDED_NATS,
-            numerator: self.numerator,
-            weight: if self.weight_is_own {
-                own
-            } else {
-                self.weight.gap(sum)
-            },
+            below,
+            above,
+            numerator,
+            weight,
         }
     }
 }
@@ -140,6 +161,15 @@ impl PlanCounts {
             non_finite_rows: 0,
             by_offset: OffsetCounts::new(offsets),
             mass: changes_mass(plan).then(|| PlanMass::new(offsets)),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        (self.numerator, self.weight, self.blind) = (0, 0, 0);
+        (self.undecided, self.non_finite_rows) = (0, 0);
+        self.by_offset.clear();
+        if let Some(mass) = &mut self.mass {
+            mass.clear();
         }
     }
 

@@ -115,6 +115,10 @@ impl PlanMass {
         }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.by_offset.fill(0.0);
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         for (mass, more) in self.by_offset.iter_mut().zip(&other.by_offset) {
             *mass += more;

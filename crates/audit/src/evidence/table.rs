@@ -6,11 +6,13 @@
 //! Every form is monotone: a larger raw score or a larger bias never gives a smaller entry. So the entries of a chunk lie
 //! between those of its smallest raw score with its smallest bias and of its largest with its largest.
 
+use std::borrow::Cow;
+
 use kernels::{LaneRounding, ScoreRows};
 use numerics::plan::BiasPlacement;
 use numerics::{
     BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec,
-    stored_bias,
+    stored_biases,
 };
 
 use crate::evidence::lanes::{LaneKind, LaneTable};
@@ -169,9 +171,9 @@ impl ScoreTable {
         let pairs = pairs_of_index(n_keys, by_key, spec.causal);
         let path = || plan.score_path(spec);
         if plan.idealised && !capped {
-            let path = path();
+            let exact = plan.exact_biases(spec);
             table.bias_f64 = pairs
-                .map(|(query, key)| path.entry_scaled(0.0, query, key))
+                .map(|(query, key)| exact(query as f64 - key as f64))
                 .collect();
             table.monotone = is_monotone(&table.bias_f64, n_keys, by_key);
             return table;
@@ -205,8 +207,9 @@ impl ScoreTable {
         match kind {
             Kind::Path(_) => table.monotone = has_monotone_shape(spec.bias),
             _ => {
+                let stored = stored_biases(plan, spec);
                 table.bias = pairs
-                    .map(|(query, key)| stored_bias(plan, spec, query as u64, key as u64) as f32)
+                    .map(|(query, key)| stored(query as u64, key as u64) as f32)
                     .collect();
                 table.monotone = is_monotone(&table.bias, n_keys, by_key);
             }
@@ -243,7 +246,7 @@ impl ScoreTable {
             _ => f64::INFINITY,
         };
         let (bias, own_bias) = (self.bias_nats(), own.bias_nats());
-        let largest = |values: &[f64]| values.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        let largest = |values: &[f64]| largest_size(values.iter().copied());
         Slack {
             bias: deviation(&bias, self.by_key, &own_bias, own.by_key),
             relative: relative + F32_UNIT,
@@ -252,15 +255,15 @@ impl ScoreTable {
     }
 
     /// The bias in nats at every index of the table; empty for paths.
-    fn bias_nats(&self) -> Vec<f64> {
+    fn bias_nats(&self) -> Cow<'_, [f64]> {
         match &self.kind {
-            Kind::Exact => self.bias_f64.clone(),
-            Kind::BeforeScale { scale } => self
-                .bias
-                .iter()
-                .map(|&bias| f64::from(bias) * f64::from(*scale))
-                .collect(),
-            _ => self.bias.iter().map(|&bias| f64::from(bias)).collect(),
+            Kind::Exact => Cow::Borrowed(&self.bias_f64),
+            Kind::BeforeScale { scale } => {
+                let scale = f64::from(*scale);
+                let nats = |&bias: &f32| f64::from(bias) * scale;
+                Cow::Owned(self.bias.iter().map(nats).collect())
+            }
+            _ => Cow::Owned(self.bias.iter().map(|&bias| f64::from(bias)).collect()),
         }
     }
 
@@ -448,28 +451,26 @@ fn deviation(a: &[f64], a_by_key: bool, b: &[f64], b_by_key: bool) -> f64 {
     }
     let last = a.len() - 1;
     let constant = a[last] - b[last];
-    let worst = |values: &mut dyn Iterator<Item = f64>| {
-        values.fold(0.0_f64, |worst, x| {
-            if x.is_nan() {
-                f64::INFINITY
-            } else {
-                worst.max(x.abs())
-            }
-        })
-    };
-    let apart = worst(&mut a.iter().zip(b).map(|(a, b)| a - b - constant));
+    let apart = largest_size(a.iter().zip(b).map(|(a, b)| a - b - constant));
     if a_by_key == b_by_key || last == 0 {
         return apart;
     }
     // One by key, one by distance: they agree up to a constant as far as both are straight lines.
     let slope = (b[last] - b[0]) / last as f64;
-    let bent = worst(
-        &mut b
-            .iter()
-            .enumerate()
-            .map(|(i, x)| x - (b[0] + slope * i as f64)),
-    );
+    let line = |i: usize| b[0] + slope * i as f64;
+    let bent = largest_size(b.iter().enumerate().map(|(i, x)| x - line(i)));
     apart + 2.0 * bent
+}
+
+/// Largest absolute value; infinite if there is a NaN. Without a branch for each, so that it vectorises.
+fn largest_size(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut largest, mut some_nan) = (0.0_f64, false);
+    for x in values {
+        let size = x.abs();
+        largest = if size > largest { size } else { largest };
+        some_nan |= x.is_nan();
+    }
+    if some_nan { f64::INFINITY } else { largest }
 }
 
 /// Smaller and larger of a chunk's outer biases; `bias` starts at key 0.

@@ -63,11 +63,6 @@ pub(crate) trait Lanes: Copy {
     fn le(self, a: Self::V, b: Self::V) -> Self::M;
     /// Whether every flag is set.
     fn all(self, m: Self::M) -> bool;
-    /// Writes the flags, one bit a lane, the first lane the lowest bit of the first byte.
-    ///
-    /// # Safety
-    /// `to` is valid for writing `WIDTH / 8` bytes; no alignment is asked.
-    unsafe fn store_bits(self, m: Self::M, to: *mut u8);
     /// `yes` where the flag is set, else `no`.
     fn select(self, m: Self::M, yes: Self::V, no: Self::V) -> Self::V;
     /// `x * 2^n` for integral `n` with `x` and `x * 2^n` normal numbers; NaN stays NaN; anything else gives anything.
@@ -85,6 +80,22 @@ pub(crate) trait Lanes: Copy {
     fn round_f16(self, x: Self::V) -> Self::V;
     /// Lanes 1 and up of `x`, then lane 0 of `next`.
     fn shift_in(self, x: Self::V, next: Self::V) -> Self::V;
+    /// The sum of the lanes, in any order.
+    #[inline(always)]
+    fn total(self, x: Self::V) -> f32 {
+        let mut lanes = [0.0; 16];
+        // SAFETY: no vector is wider than 16.
+        unsafe { self.store(lanes.as_mut_ptr(), x) };
+        lanes.into_iter().sum()
+    }
+    /// The largest lane. Not for NaN.
+    #[inline(always)]
+    fn largest(self, x: Self::V) -> f32 {
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        // SAFETY: no vector is wider than 16.
+        unsafe { self.store(lanes.as_mut_ptr(), x) };
+        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
     /// Lane 0.
     fn first(self, x: Self::V) -> f32;
     /// Asks for the cache line at `p`; never faults.

@@ -137,15 +137,6 @@ impl Lanes for Portable {
         m.iter().all(|&x| x)
     }
     #[inline(always)]
-    unsafe fn store_bits(self, m: [bool; W], to: *mut u8) {
-        let mut bits = 0;
-        for i in 0..W {
-            bits |= u8::from(m[i]) << i;
-        }
-        // SAFETY: by the caller's promise.
-        unsafe { to.write(bits) };
-    }
-    #[inline(always)]
     fn select(self, m: [bool; W], yes: V, no: V) -> V {
         let mut out = [0.0; W];
         for i in 0..W {

@@ -96,10 +96,6 @@ impl Lanes for Avx512 {
         m == 0xffff
     }
     #[inline(always)]
-    unsafe fn store_bits(self, m: __mmask16, to: *mut u8) {
-        unsafe { to.cast::<u16>().write_unaligned(m) }
-    }
-    #[inline(always)]
     fn select(self, m: __mmask16, yes: __m512, no: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(m, no, yes) }
     }
@@ -138,6 +134,14 @@ impl Lanes for Avx512 {
             let (x, next) = (_mm512_castps_si512(x), _mm512_castps_si512(next));
             _mm512_castsi512_ps(_mm512_alignr_epi32::<1>(next, x))
         }
+    }
+    #[inline(always)]
+    fn total(self, x: __m512) -> f32 {
+        unsafe { _mm512_reduce_add_ps(x) }
+    }
+    #[inline(always)]
+    fn largest(self, x: __m512) -> f32 {
+        unsafe { _mm512_reduce_max_ps(x) }
     }
     #[inline(always)]
     fn first(self, x: __m512) -> f32 {
@@ -265,10 +269,6 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn all(self, m: __m256) -> bool {
         unsafe { _mm256_movemask_ps(m) == 0xff }
-    }
-    #[inline(always)]
-    unsafe fn store_bits(self, m: __m256, to: *mut u8) {
-        unsafe { to.write(_mm256_movemask_ps(m) as u8) }
     }
     #[inline(always)]
     fn select(self, m: __m256, yes: __m256, no: __m256) -> __m256 {

@@ -29,6 +29,7 @@
 mod backward;
 mod bound;
 mod ends;
+mod rows;
 mod scores;
 mod seed;
 mod values;
@@ -41,6 +42,7 @@ use crate::lanes::Lanes;
 use crate::skip::{AttentionStats, Bounds};
 use bound::{Proof, Reach};
 
+pub(crate) use rows::raw_rows;
 pub(crate) use scores::{AddBias, DifferenceBias, KeyBias, NoBias};
 
 use ends::{pack_rows, write_out};
@@ -59,7 +61,7 @@ pub(crate) const LIFT: f32 = (1_u64 << 48) as f32;
 const LIFT_LN: f64 = 48.0 * std::f64::consts::LN_2;
 
 /// Rows of one head: row `t` starts at `ptr + t * stride`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub(crate) ptr: *const f32,
     pub(crate) stride: usize,
@@ -79,7 +81,7 @@ pub(crate) enum TileBias<'a> {
 }
 
 /// One head, ready for the kernel. All pointers are valid for the whole call.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadTask<'a> {
     pub(crate) q: Rows,
     pub(crate) k: Rows,
@@ -104,15 +106,21 @@ pub(crate) struct Strip {
     pub(crate) stride: usize,
 }
 
-/// Where one tile's raw scores go as they are computed, for an observer of whole tiles: queries side by side.
+/// What is kept of one tile as it is computed, for an observer of whole tiles: queries side by side.
 #[derive(Clone, Copy)]
 pub(crate) struct TileStore {
-    /// `[n_keys rounded up to a block, tile]`
+    /// `[n_keys rounded up to a block, tile]`: raw scores.
     pub(crate) raw: *mut f32,
-    /// `[blocks, 4, tile]`: smallest and largest raw score, smallest and largest score, of each query over a block. Not
-    /// written for blocks on the diagonal.
+    /// `[n_keys rounded up to a block, tile]`: [`LIFT`] times the exponentials of the scores, each over its block's reference; 0
+    /// for hidden pairs.
+    pub(crate) weights: *mut f32,
+    /// `[blocks, ENDS, tile]`: of each query over a block the smallest and largest raw score, the smallest and largest score, and
+    /// the reference. The first four are not written for blocks on the diagonal.
     pub(crate) ends: *mut f32,
 }
+
+/// Values of each query that are kept of a block.
+pub(crate) const ENDS: usize = 5;
 
 impl TileStore {
     /// The part of the block that starts at key `j0`.
@@ -124,7 +132,8 @@ impl TileStore {
         unsafe {
             KeptBlock {
                 raw: self.raw.add(j0 * tile),
-                ends: self.ends.add(j0 / KEY_BLOCK * 4 * tile),
+                weights: self.weights.add(j0 * tile),
+                ends: self.ends.add(j0 / KEY_BLOCK * ENDS * tile),
             }
         }
     }
@@ -134,6 +143,7 @@ impl TileStore {
 #[derive(Clone, Copy)]
 struct KeptBlock {
     raw: *mut f32,
+    weights: *mut f32,
     ends: *mut f32,
 }
 
@@ -157,6 +167,8 @@ pub(crate) struct TileOut {
     pub(crate) max: [f32; TILE_MAX],
     /// `[rows]`: sums of `exp(score - max)`.
     pub(crate) sum: [f32; TILE_MAX],
+    /// `[rows]`: sums of `exp(score - max) (max - score)`, if whole tiles are watched.
+    pub(crate) gap: [f32; TILE_MAX],
     /// Width of the tile: the queries, and lanes without one.
     pub(crate) lanes: usize,
     /// Blocks met and left out.
@@ -264,7 +276,7 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     let tile = NV * w;
     let width = task.width;
     let (qt, ot) = (scratch.qt.as_mut_ptr(), scratch.ot.as_mut_ptr());
-    let sp = scratch.s.as_mut_ptr();
+    let free = scratch.s.as_mut_ptr();
     let zero = s.splat(0.0);
     let minus_inf = s.splat(f32::NEG_INFINITY);
     // SAFETY: `qt` and `ot` hold `width * tile` values; row `first_row + r` of q exists for `r < rows`.
@@ -286,15 +298,17 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
     let (mut reach, mut m) = (None, [minus_inf; NV]);
     // A single block finds the same maxima.
     if n_blocks > 1 {
-        // SAFETY: `qt` holds the queries; `sp` and `ot` are free until the first block.
+        // SAFETY: `qt` holds the queries; `free` and `ot` are free until the first block.
         unsafe {
-            m = first_maxima::<S, R, NV>(s, task, first_query, rows, n_keys, qt, sp, ot);
+            m = first_maxima::<S, R, NV>(s, task, first_query, rows, n_keys, qt, free, ot);
             if task.bounds.is_some() {
                 reach = Some(Reach::<S, NV>::new(s, qt, width, rows));
             }
         }
     }
     let mut l = [zero; NV];
+    // Sum of weight times score over the reference, and that reference.
+    let (mut gap, mut reference) = ([zero; NV], [zero; NV]);
     for i in 0..width * NV {
         // SAFETY: `ot` holds `width * tile` values.
         unsafe { s.store(ot.add(i * w), zero) };
@@ -333,21 +347,26 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             diagonal,
             padded,
         };
+        let kept = match watch {
+            // SAFETY: the store has this block.
+            Watch::Tiles(store) => Some(unsafe { store.block(j0, tile) }),
+            _ => None,
+        };
+        let sp = kept.map_or(free, |kept| kept.weights);
         let mut mx = m;
         // SAFETY: keys `j0 .. j0 + nk` exist, the scratch holds a block, the strip `j0 + KEY_BLOCK` columns of a tile.
         unsafe {
             let plain = task.soft_cap.is_none() && !diagonal && !padded;
             if let (true, Watch::Nobody) = (plain, watch) {
                 plain_scores::<S, R, NV>(s, &block, qt, sp, &mut mx);
-            } else if let (true, Watch::Tiles(store)) = (plain, watch) {
-                watched_scores::<S, R, NV>(s, &block, qt, sp, store.block(j0, tile), &mut mx);
+            } else if let (true, Some(kept)) = (plain, kept) {
+                watched_scores::<S, R, NV>(s, &block, qt, kept, &mut mx);
             } else {
                 products::<S, R, NV>(s, &block, qt, sp);
                 if let Some((cap, CapOrder::BeforeBias)) = task.soft_cap {
                     cap_block::<S, NV>(s, nk, cap, sp);
                 }
-                if let Watch::Tiles(store) = watch {
-                    let kept = store.block(j0, tile);
+                if let Some(kept) = kept {
                     std::ptr::copy_nonoverlapping(sp, kept.raw, nk * tile);
                 }
                 if let Watch::Rows(strip) = watch {
@@ -376,18 +395,22 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
             moved |= !s.all(s.le(s.splat(1.0), alpha[v]));
         }
         let moved = moved.then_some(&alpha);
-        let mut sum = [zero; NV];
-        for j in 0..nk {
-            for v in 0..NV {
-                // SAFETY: inside the block of scores.
-                unsafe {
-                    let at = sp.add(j * tile + v * w);
-                    let p = exp_lifted(s, s.sub(s.load(at), base[v]), LIFT);
-                    sum[v] = s.add(sum[v], p);
-                    s.store(at, p);
+        // SAFETY: `sp` holds `nk` rows of scores, `kept` a reference a lane.
+        let sum = unsafe {
+            match kept {
+                None => weights::<S, NV>(s, nk, &base, sp),
+                Some(kept) => {
+                    for v in 0..NV {
+                        // What was summed is carried over to the new reference.
+                        let rise = s.sub(reference[v], base[v]);
+                        gap[v] = s.mul(alpha[v], s.fma(rise, l[v], gap[v]));
+                        reference[v] = base[v];
+                        s.store(kept.ends.add((4 * NV + v) * w), base[v]);
+                    }
+                    weights_and_gaps::<S, NV>(s, nk, &base, sp, &mut gap)
                 }
             }
-        }
+        };
         for v in 0..NV {
             l[v] = s.fma(alpha[v], l[v], sum[v]);
         }
@@ -422,5 +445,72 @@ pub(crate) unsafe fn tile<S: Lanes, const R: usize, const NV: usize>(
         }
     }
     // SAFETY: `ot` holds the tile; `to` has `rows` rows.
-    unsafe { write_out::<S, NV>(s, width, rows, &m, &l, ot, to) };
+    unsafe {
+        for v in 0..NV {
+            let gap = s.mul(gap[v], s.splat(-1.0 / LIFT));
+            s.store(to.gap.as_mut_ptr().add(v * w), gap);
+        }
+        write_out::<S, NV>(s, width, rows, &m, &l, ot, to);
+    }
 }
+
+/// Turns the scores of a block into weights in place; their sums.
+///
+/// # Safety
+/// `sp` holds `nk` rows of a tile.
+#[inline(always)]
+unsafe fn weights<S: Lanes, const NV: usize>(
+    s: S,
+    nk: usize,
+    base: &[S::V; NV],
+    sp: *mut f32,
+) -> [S::V; NV] {
+    let mut sum = [s.splat(0.0); NV];
+    for j in 0..nk {
+        for v in 0..NV {
+            // SAFETY: by the caller's promise.
+            unsafe {
+                let at = sp.add((j * NV + v) * S::WIDTH);
+                let p = exp_lifted(s, s.sub(s.load(at), base[v]), LIFT);
+                sum[v] = s.add(sum[v], p);
+                s.store(at, p);
+            }
+        }
+    }
+    sum
+}
+
+/// [`weights`], the same bits, which also adds weight times `score - base` to `gap`.
+///
+/// # Safety
+/// As for [`weights`].
+#[inline(always)]
+unsafe fn weights_and_gaps<S: Lanes, const NV: usize>(
+    s: S,
+    nk: usize,
+    base: &[S::V; NV],
+    sp: *mut f32,
+    gap: &mut [S::V; NV],
+) -> [S::V; NV] {
+    let mut sum = [s.splat(0.0); NV];
+    let mut sums = *gap;
+    for j in 0..nk {
+        for v in 0..NV {
+            // SAFETY: by the caller's promise.
+            unsafe {
+                let at = sp.add((j * NV + v) * S::WIDTH);
+                let t = s.sub(s.load(at), base[v]);
+                let p = exp_lifted(s, t, LIFT);
+                sum[v] = s.add(sum[v], p);
+                // A hidden pair has no weight, and an infinite gap.
+                sums[v] = s.fma(p, s.max(t, s.splat(LEAST_GAP)), sums[v]);
+                s.store(at, p);
+            }
+        }
+    }
+    *gap = sums;
+    sum
+}
+
+/// Below every score over its reference that has a weight, nats.
+const LEAST_GAP: f32 = -128.0;

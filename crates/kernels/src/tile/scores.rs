@@ -55,7 +55,7 @@ unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const H: usize, const 
     block: &Block<'_, '_>,
     j: usize,
     qt: *const f32,
-    to: *const f32,
+    to: [*const f32; 2],
 ) -> [[S::V; NV]; R] {
     let tile = NV * S::WIDTH;
     let task = block.task;
@@ -77,7 +77,8 @@ unsafe fn dots<S: Lanes, const R: usize, const NV: usize, const H: usize, const 
             }
             if STORED && c < 2 * R * NV {
                 // One vector of the results, which are not in the cache.
-                s.prefetch(to.wrapping_add(c / 2 * S::WIDTH));
+                s.prefetch(to[0].wrapping_add(c / 2 * S::WIDTH));
+                s.prefetch(to[1].wrapping_add(c / 2 * S::WIDTH));
             }
             dot_step::<S, R, NV, H>(s, k.add(c), stride, qt.add(c * tile), &mut acc);
             dot_step::<S, R, NV, H>(s, k.add(c + 1), stride, qt.add((c + 1) * tile), &mut acc);
@@ -105,7 +106,7 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize, const H: usize
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let acc = dots::<S, R, NV, H, false>(s, block, j, qt, sp);
+        let acc = dots::<S, R, NV, H, false>(s, block, j, qt, [sp; 2].map(<*mut f32>::cast_const));
         for r in 0..R {
             for v in 0..NV {
                 s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
@@ -234,7 +235,8 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         // Three loops, each small enough to be unrolled: rolled up, one loop would index the accumulators in memory.
-        let mut acc = dots::<S, R, NV, 0, false>(s, block, j, qt, sp);
+        let mut acc =
+            dots::<S, R, NV, 0, false>(s, block, j, qt, [sp; 2].map(<*mut f32>::cast_const));
         for r in 0..R {
             for v in 0..NV {
                 acc[r][v] = bias.add(s, acc[r][v], j + r, v);
@@ -258,19 +260,18 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
 /// [`plain_scores`] for an observer: keeps the raw scores, and each query's extremes over the block.
 ///
 /// # Safety
-/// As for [`plain_scores`]; `kept` has room for the block and its extremes.
+/// As for [`plain_scores`]; `kept` has room for the block and its extremes; the scores go where its weights will be.
 #[inline(always)]
 pub(super) unsafe fn watched_scores<S: Lanes, const R: usize, const NV: usize>(
     s: S,
     block: &Block<'_, '_>,
     qt: *const f32,
-    sp: *mut f32,
     kept: KeptBlock,
     mx: &mut [S::V; NV],
 ) {
     // SAFETY: by the caller's promise.
     unsafe {
-        with_bias!(block, bias => watched_biased::<S, _, R, NV>(s, block, qt, sp, bias, kept, mx))
+        with_bias!(block, bias => watched_biased::<S, _, R, NV>(s, block, qt, bias, kept, mx))
     }
 }
 
@@ -281,7 +282,6 @@ unsafe fn watched_biased<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     s: S,
     block: &Block<'_, '_>,
     qt: *const f32,
-    sp: *mut f32,
     bias: B,
     kept: KeptBlock,
     mx: &mut [S::V; NV],
@@ -295,11 +295,11 @@ unsafe fn watched_biased<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     // SAFETY: `j + R <= nk` in the first loop, `j < nk` in the second; `kept` holds the block and four tiles.
     unsafe {
         while j + R <= block.nk {
-            watched_rows::<S, B, R, NV>(s, block, j, qt, sp, bias, kept, &mut ends);
+            watched_rows::<S, B, R, NV>(s, block, j, qt, bias, kept, &mut ends);
             j += R;
         }
         while j < block.nk {
-            watched_rows::<S, B, 1, NV>(s, block, j, qt, sp, bias, kept, &mut ends);
+            watched_rows::<S, B, 1, NV>(s, block, j, qt, bias, kept, &mut ends);
             j += 1;
         }
         for v in 0..NV {
@@ -334,7 +334,6 @@ unsafe fn watched_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     block: &Block<'_, '_>,
     j: usize,
     qt: *const f32,
-    sp: *mut f32,
     bias: B,
     kept: KeptBlock,
     ends: &mut Extremes<S, NV>,
@@ -342,7 +341,13 @@ unsafe fn watched_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let mut acc = dots::<S, R, NV, 0, true>(s, block, j, qt, kept.raw.add(j * NV * w));
+        let mut acc = dots::<S, R, NV, 0, true>(
+            s,
+            block,
+            j,
+            qt,
+            [kept.raw, kept.weights].map(|to| to.add(j * NV * w).cast_const()),
+        );
         let mut raw = [ends.raw[0], ends.raw[1]];
         for r in 0..R {
             for v in 0..NV {
@@ -367,7 +372,7 @@ unsafe fn watched_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
         ends.score = score;
         for r in 0..R {
             for v in 0..NV {
-                s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
+                s.store(kept.weights.add(((j + r) * NV + v) * w), acc[r][v]);
             }
         }
     }

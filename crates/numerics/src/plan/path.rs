@@ -116,8 +116,7 @@ impl PrecisionPlan {
         let two_sided = !spec.causal
             && matches!(spec.bias.shape, BiasShape::T5Buckets { bidirectional, .. } if bidirectional);
         let length = spec.length;
-        let slope = self.effective_slope(spec.slope, spec.scale);
-        let exact_at = |distance: f64| spec.bias.bias(spec.head, slope, distance);
+        let exact_at = self.exact_biases(spec);
         let position_at = |index: u64| match form {
             BiasForm::KeyPosition => self.key_position(length, index),
             BiasForm::Relative => index as f64,
@@ -139,13 +138,12 @@ impl PrecisionPlan {
                 exact_ahead = (0..length).map(|d| exact_at(-(d as f64))).collect();
             }
         } else {
+            let stored_at = self.stored_biases(spec);
             stored = (0..length)
-                .map(|index| added(self.stored_bias_at(spec, position_at(index))))
+                .map(|index| added(stored_at(position_at(index))))
                 .collect();
             if two_sided {
-                stored_ahead = (0..length)
-                    .map(|d| added(self.stored_bias_at(spec, -(d as f64))))
-                    .collect();
+                stored_ahead = (0..length).map(|d| added(stored_at(-(d as f64)))).collect();
             }
             if self.bias_multiplicity > 1 {
                 let repeat = |table: &[f32]| -> Vec<f32> {

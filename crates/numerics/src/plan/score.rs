@@ -43,14 +43,6 @@ impl PrecisionPlan {
         }
     }
 
-    /// Position (signed) at which the stored bias of a pair is taken: the key's, from its origin, or query minus key.
-    fn bias_position(&self, spec: &ScoreSpec<'_>, query: u64, key: u64) -> f64 {
-        match self.bias_form(spec.bias, spec.causal) {
-            BiasForm::KeyPosition => self.key_position(spec.length, key),
-            BiasForm::Relative => query as f64 - key as f64,
-        }
-    }
-
     /// `key` counted from the plan's origin.
     pub(crate) fn key_position(&self, length: u64, key: u64) -> f64 {
         match self.bias.origin {
@@ -76,20 +68,34 @@ impl PrecisionPlan {
     /// The stored bias at a key position or signed distance, whichever [`PrecisionPlan::bias_form`] says. `f64`, because
     /// closed forms look far beyond any sequence.
     pub(crate) fn stored_bias_at(&self, spec: &ScoreSpec<'_>, position: f64) -> f64 {
+        self.stored_biases(spec)(position)
+    }
+
+    /// [`PrecisionPlan::stored_bias_at`] for many positions: what does not depend on them is done once.
+    pub(crate) fn stored_biases<'a>(&'a self, spec: &'a ScoreSpec<'a>) -> impl Fn(f64) -> f64 + 'a {
         let form = self.bias_form(spec.bias, spec.causal);
         let linear = matches!(spec.bias.shape, BiasShape::Linear) && spec.bias.clamp.is_none();
-        let product = if linear {
-            let slope = self.slope_in_bias(spec);
-            let position = match form {
-                BiasForm::KeyPosition => self.bias.position.round(position),
-                BiasForm::Relative => -self.bias.position.round(position.abs()),
+        let slope = self.slope_in_bias(spec);
+        let formats = self.bias;
+        move |position| {
+            let product = if linear {
+                let position = match form {
+                    BiasForm::KeyPosition => formats.position.round(position),
+                    BiasForm::Relative => -formats.position.round(position.abs()),
+                };
+                // `+ 0.0`: the diagonal's bias is +0.
+                slope * position + 0.0
+            } else {
+                self.distance_bias(spec, position)
             };
-            // `+ 0.0`: the diagonal's bias is +0.
-            slope * position + 0.0
-        } else {
-            self.distance_bias(spec, position)
-        };
-        self.bias.storage.round(self.bias.product.round(product))
+            formats.storage.round(formats.product.round(product))
+        }
+    }
+
+    /// The exact bias in nats of the idealised plans, by the distance `query - key`.
+    pub fn exact_biases<'a>(&self, spec: &'a ScoreSpec<'a>) -> impl Fn(f64) -> f64 + 'a {
+        let slope = self.effective_slope(spec.slope, spec.scale);
+        move |distance| spec.bias.bias(spec.head, slope, distance)
     }
 
     /// A bias that is not linear, in the unit in which the plan adds it (before or after the scale).
@@ -164,5 +170,20 @@ impl PrecisionPlan {
 /// The bias of a pair as the plan stores it, in the unit in which the plan adds it (before the scale for Falcon eager and
 /// FlashAttention-2). Defined for idealised plans too, whose collapse counts use it.
 pub fn stored_bias(plan: &PrecisionPlan, spec: &ScoreSpec<'_>, query: u64, key: u64) -> f64 {
-    plan.stored_bias_at(spec, plan.bias_position(spec, query, key))
+    stored_biases(plan, spec)(query, key)
+}
+
+/// [`stored_bias`] for many pairs: what is the same for all of them is done once.
+pub fn stored_biases<'a>(
+    plan: &'a PrecisionPlan,
+    spec: &'a ScoreSpec<'a>,
+) -> impl Fn(u64, u64) -> f64 + 'a {
+    let form = plan.bias_form(spec.bias, spec.causal);
+    let stored = plan.stored_biases(spec);
+    move |query, key| {
+        stored(match form {
+            BiasForm::KeyPosition => plan.key_position(spec.length, key),
+            BiasForm::Relative => query as f64 - key as f64,
+        })
+    }
 }

@@ -178,22 +178,33 @@ impl ZeroRule {
         }
     }
 
-    /// [`ZeroRule::gap`] of several sums near one another, which mostly have the same.
-    #[inline]
-    pub fn gaps<const N: usize>(&self, sums: [f64; N]) -> [f64; N] {
-        match self {
-            ZeroRule::Fixed(gap) => [*gap; N],
-            ZeroRule::Quotient(rule) => {
-                let edges = sums.map(|sum| rule.edge(sum));
-                let mut gaps = [rule.gap_of_edge(edges[0]); N];
-                for i in 1..N {
-                    if edges[i] != edges[0] {
-                        gaps[i] = rule.gap_of_edge(edges[i]);
-                    }
-                }
-                gaps
+    /// [`ZeroRule::gap`] of many sums, and of two more sums for each that are near it and mostly have the same.
+    #[inline(always)]
+    pub fn gaps<const N: usize>(&self, sums: [&[f64; N]; 3]) -> [[f64; N]; 3] {
+        let rule = match self {
+            ZeroRule::Fixed(gap) => return [[*gap; N]; 3],
+            ZeroRule::Quotient(rule) => rule,
+        };
+        // In loops of their own, which vectorise; logarithms do not.
+        let mut edges = [[0.0; N]; 3];
+        for (edges, sums) in edges.iter_mut().zip(sums) {
+            for i in 0..N {
+                edges[i] = rule.edge(sums[i]);
             }
         }
+        let mut gaps = [[0.0; N]; 3];
+        for i in 0..N {
+            let gap = rule.gap_of_edge(edges[0][i]);
+            gaps[0][i] = gap;
+            for near in 1..3 {
+                gaps[near][i] = if edges[near][i] == edges[0][i] {
+                    gap
+                } else {
+                    rule.gap_of_edge(edges[near][i])
+                };
+            }
+        }
+        gaps
     }
 }
 
@@ -222,7 +233,7 @@ impl QuotientRule {
     }
 
     /// Where numerators become 0, in units of the exponential's smallest subnormal; NaN for a sum that is.
-    #[inline]
+    #[inline(always)]
     fn edge(&self, sum: f64) -> f64 {
         // The sum of exp(score - max - max_offset), as the plan holds it.
         let sum = sum * self.offset_factor;
@@ -233,21 +244,23 @@ impl QuotientRule {
         let bound = self.limit * sum;
         // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
         let p = self.significand_bits;
-        let step = if bound < power_of_two(p) {
-            1.0
+        let step_exponent = if bound < power_of_two(p) {
+            0
         } else {
-            power_of_two(exponent(bound) - (p - 1))
+            exponent(bound) - (p - 1)
         };
+        let (step, per_step) = (power_of_two(step_exponent), power_of_two(-step_exponent));
         // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
+        let steps = bound * per_step;
         let largest = if self.flush {
-            ((bound / step).ceil() - 1.0) * step
+            (steps.ceil() - 1.0) * step
         } else {
-            (bound / step).floor() * step
+            steps.floor() * step
         };
         largest + step / 2.0
     }
 
-    #[inline]
+    #[inline(always)]
     fn gap_of_edge(&self, edge: f64) -> f64 {
         // The smaller of two is the other one where one is NaN.
         (-(edge.ln() + self.unit_nats) - self.max_offset).min(self.exp_zero)
@@ -255,13 +268,13 @@ impl QuotientRule {
 }
 
 /// `floor(log2(x))` of a positive normal number.
-#[inline]
+#[inline(always)]
 fn exponent(x: f64) -> i32 {
     (x.to_bits() >> 52) as i32 - 1023
 }
 
 /// `2^n` for `n` from -1022 to 1023.
-#[inline]
+#[inline(always)]
 fn power_of_two(n: i32) -> f64 {
     f64::from_bits(((n + 1023) as u64) << 52)
 }

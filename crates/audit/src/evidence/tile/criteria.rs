@@ -5,9 +5,9 @@
 //! lower and an upper threshold, and the count is certain where both give the same: for the plan's own rule the band in which
 //! pairs are undecided, and where gaps of the forward pass stand in for those of an idealised plan, the difference of the two.
 
-use kernels::{BlockBits, sum_by_difference};
+use kernels::{BANDS, BandCounts, sum_by_difference};
 
-use super::{Carrier, Lanes, bits, group};
+use super::{Carrier, Lanes, group};
 use crate::evidence::scan::Real;
 
 /// Pairs above the thresholds of their rows.
@@ -49,8 +49,6 @@ struct Band<const W: usize> {
     high: [f32; W],
     /// Smallest of the low ones and largest of the high ones.
     ends: (f64, f64),
-    /// The low ones are the high ones.
-    sharp: bool,
 }
 
 impl<const W: usize> Band<W> {
@@ -82,7 +80,6 @@ impl<const W: usize> Band<W> {
             (first, last) = (first.min(low), last.max(high));
         }
         Self {
-            sharp: low == high,
             low,
             high,
             ends: (f64::from(first), f64::from(last)),
@@ -109,40 +106,39 @@ pub(super) struct Criteria<const W: usize> {
     weight: usize,
 }
 
-/// Most thresholds of a block that have to be looked at: two for each criterion.
-pub(super) const MARKS: usize = 6;
-
 /// Pairs of a block above a threshold.
 #[derive(Clone, Copy)]
 pub(super) enum Above {
     None,
     All,
-    /// Those that are marked for the threshold of this number.
-    Marked(usize),
+    /// Those that are counted for the band of this number.
+    Counted(usize),
 }
 
 impl Above {
     #[inline(always)]
-    fn count(self, pairs: u64, marks: &[BlockBits; MARKS]) -> u64 {
+    fn count(self, pairs: u64, counts: &BandCounts) -> u64 {
         match self {
             Above::None => 0,
             Above::All => pairs,
-            Above::Marked(index) => bits::count(&marks[index]),
+            Above::Counted(index) => counts[index][1],
         }
     }
 }
 
-/// What the ends of a block decide, and the thresholds that they do not.
+/// What the ends of a block decide, and the bands that they do not.
 pub(super) struct Look<'a> {
-    bands: [Above; 3],
-    thresholds: [&'a [f32]; MARKS],
+    above: [Above; BANDS],
+    bands: [kernels::Band<'a>; BANDS],
     n: usize,
+    /// The plan's own rule is the first of them.
+    pub(super) by_own_rule: bool,
 }
 
 impl<'a> Look<'a> {
-    /// The thresholds for which pairs have to be marked.
-    pub(super) fn thresholds(&self) -> &[&'a [f32]] {
-        &self.thresholds[..self.n]
+    /// The bands that have to be looked at.
+    pub(super) fn bands(&self) -> &[kernels::Band<'a>] {
+        &self.bands[..self.n]
     }
 }
 
@@ -186,48 +182,42 @@ impl<const W: usize> Criteria<W> {
     #[inline(always)]
     pub(super) fn look(&self, ends: (f64, f64)) -> Look<'_> {
         let mut look = Look {
-            bands: [Above::None; 3],
-            thresholds: [&[]; MARKS],
+            above: [Above::None; BANDS],
+            bands: [[&[]; 2]; BANDS],
             n: 0,
+            by_own_rule: false,
         };
-        for (band, above) in self.bands.iter().zip(&mut look.bands) {
+        for (band, above) in self.bands.iter().zip(&mut look.above) {
             if ends.0 > band.ends.1 {
                 *above = Above::All;
             } else if ends.1 >= band.ends.0 {
-                *above = Above::Marked(look.n);
-                look.thresholds[look.n] = &band.high;
+                *above = Above::Counted(look.n);
+                look.bands[look.n] = [&band.low, &band.high];
                 look.n += 1;
-                if !band.sharp {
-                    look.thresholds[look.n] = &band.low;
-                    look.n += 1;
-                }
             }
         }
+        let own = self.own.map(|own| look.above[own]);
+        look.by_own_rule = matches!(own, Some(Above::Counted(0)));
         look
     }
 
     /// Counts a block if every criterion is certain; which pairs are blind by the plan's own rule. `pairs` are those of the block,
-    /// `marks` those that are above the thresholds of `look`.
+    /// `counts` those of the bands of `look`.
     #[inline(always)]
     pub(super) fn count(
         &self,
         look: &Look<'_>,
         pairs: u64,
-        marks: &[BlockBits; MARKS],
+        counts: &BandCounts,
         found: &mut Found,
     ) -> Option<Above> {
-        for (band, above) in self.bands.iter().zip(look.bands) {
-            if let Above::Marked(index) = above
-                && !band.sharp
-                && marks[index] != marks[index + 1]
-            {
-                return None;
-            }
+        if counts[..look.n].iter().any(|[low, high]| low != high) {
+            return None;
         }
-        let own = self.own.map_or(Above::None, |own| look.bands[own]);
-        found.own += own.count(pairs, marks);
-        found.numerator += look.bands[self.numerator].count(pairs, marks);
-        found.weight += look.bands[self.weight].count(pairs, marks);
+        let own = self.own.map_or(Above::None, |own| look.above[own]);
+        found.own += own.count(pairs, counts);
+        found.numerator += look.above[self.numerator].count(pairs, counts);
+        found.weight += look.above[self.weight].count(pairs, counts);
         Some(own)
     }
 }

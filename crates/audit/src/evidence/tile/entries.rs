@@ -1,11 +1,17 @@
 //! Entries of a block under the plans of one group: their maxima, their gaps, and which pairs lie beyond a threshold.
 
-use kernels::{BlockBits, mark_above};
+use kernels::{Band, BandCounts, count_above};
 
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
 
 impl Taker<'_> {
+    /// Whether gaps of the forward pass stand in for those of this group where they decide: its own take more work (four times as
+    /// much in 64 bits, and the maxima of its entries), and are nearly the same.
+    pub(super) fn stands_in(&self) -> bool {
+        self.table.is_wide() || (!self.is_own && self.group.shares_sum)
+    }
+
     /// Largest entry of each lane; lanes without a finite one are counted and dropped.
     #[inline(always)]
     pub(super) fn maximum<T: Carrier, const W: usize>(
@@ -84,26 +90,26 @@ impl Taker<'_> {
         gaps
     }
 
-    /// Marks the pairs of a block whose gaps are above some thresholds: gaps of the forward pass where those are the table's or
-    /// stand in for them.
+    /// Counts the pairs of a block whose gaps are above some bands: gaps of the forward pass where those are the table's or stand in
+    /// for them. `ones` as in [`ScoreTile::beyond`].
+    ///
+    /// [`ScoreTile::beyond`]: kernels::ScoreTile::beyond
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
-    pub(super) fn mark<T: Carrier, const W: usize>(
+    pub(super) fn count_bands<T: Carrier, const W: usize>(
         &mut self,
         plan: usize,
         block: &Block,
-        thresholds: &[&[f32]],
+        bands: &[Band<'_>],
         max: &mut Option<[T; W]>,
         lanes: &mut Lanes<W>,
         buffers: &mut TileScratch,
-        marks: &mut [BlockBits],
-    ) {
-        if self.table.is_wide() {
+        ones: Option<&mut [f32]>,
+    ) -> BandCounts {
+        if self.stands_in() {
             let last = block.hidden.then_some(&lanes.last_key[..]);
             let keys = block.keys.clone();
-            self.tile
-                .beyond(keys, None, &lanes.max, last, thresholds, marks);
-            return;
+            return self.tile.beyond(keys, None, &lanes.max, last, bands, ones);
         }
         let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
         let mut narrow = [0.0_f32; W];
@@ -115,29 +121,28 @@ impl Taker<'_> {
             hidden: block.hidden || lanes.n_good < W as u64,
             ..block.clone()
         };
-        self.mark_from(&block, thresholds, &narrow, lanes, buffers, marks);
+        self.count_bands_from(&block, bands, &narrow, lanes, buffers, ones)
     }
 
-    /// Marks the pairs of a block whose gaps from `max` are above some thresholds, for entries of f32.
+    /// Counts the pairs of a block whose gaps from `max` are above some bands, for entries of f32.
     #[inline(always)]
-    pub(super) fn mark_from<const W: usize>(
+    pub(super) fn count_bands_from<const W: usize>(
         &self,
         block: &Block,
-        thresholds: &[&[f32]],
+        bands: &[Band<'_>],
         max: &[f32; W],
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
-        marks: &mut [BlockBits],
-    ) {
+        ones: Option<&mut [f32]>,
+    ) -> BandCounts {
         let keys = block.keys.clone();
         let bias = self.table.plain_bias::<W>(self.tile.first_query, &keys);
         if self.is_own || bias.is_some() {
             let bias = if self.is_own { None } else { bias };
             let last = block.hidden.then_some(&lanes.last_key[..]);
-            self.tile.beyond(keys, bias, max, last, thresholds, marks);
-            return;
+            return self.tile.beyond(keys, bias, max, last, bands, ones);
         }
         let gaps = self.gaps::<f32, W>(block, lanes, max, buffers);
-        mark_above(W, gaps, thresholds, marks);
+        count_above(W, gaps, bands, ones)
     }
 }

@@ -13,7 +13,6 @@
     reason = "one index over several arrays of lanes; iterators over all of them hide which lane is meant, and can push them into memory"
 )]
 
-mod bits;
 mod criteria;
 mod entries;
 mod own;
@@ -25,6 +24,7 @@ use std::ops::Range;
 use kernels::{LaneRows, ScoreTile};
 
 use crate::evidence::collector::Job;
+use crate::evidence::distance::{OffsetCounts, Offsets};
 use crate::evidence::head::{Call, Group, HeadCounts, Scratch};
 use crate::evidence::lanes::Entry;
 use crate::evidence::row::assemble;
@@ -48,9 +48,7 @@ pub(crate) struct TileScratch {
     /// Mass and blind pairs at `PAD + difference`; zero between uses.
     mass: Vec<f32>,
     blind: Vec<f32>,
-    /// One row, to be sampled.
-    row: Vec<f32>,
-    /// Every row, for what goes row by row.
+    /// Rows that are sampled, or every row for what goes row by row.
     rows: Vec<f32>,
     /// Largest entry of each lane in each block, of one group.
     highs: Vec<f32>,
@@ -131,6 +129,29 @@ impl<const W: usize> Lanes<W> {
         self.alive().map(seen).sum()
     }
 
+    /// Counts every pair of a range of keys by offset.
+    fn add_runs(
+        &self,
+        offsets: Offsets,
+        first_query: usize,
+        keys: &Range<usize>,
+        counts: &mut OffsetCounts,
+    ) {
+        if self.n_good == W as u64 && self.seen_end(0, keys) == keys.end {
+            // Each lane's run begins and ends one offset before the last one's.
+            let last = offsets.base(first_query + W - 1);
+            counts.add_runs(last + keys.start..last + keys.end, W);
+            return;
+        }
+        for lane in self.alive() {
+            let base = offsets.base(first_query + lane);
+            let end = self.seen_end(lane, keys);
+            if end > keys.start {
+                counts.add_run(base + keys.start..base + end);
+            }
+        }
+    }
+
     /// Smallest and largest sum.
     fn sums(&self) -> (f64, f64) {
         self.alive()
@@ -154,12 +175,11 @@ impl<const W: usize> Lanes<W> {
     }
 
     /// The lanes as the kernel's passes take them.
-    fn rows<'a>(&'a self, share: &'a [f32; W], beyond: [&'a [f32; W]; 2]) -> LaneRows<'a> {
+    fn rows<'a>(&'a self, share: &'a [f32; W]) -> LaneRows<'a> {
         LaneRows {
             max: &self.max,
             share,
             last_key: &self.last_key,
-            beyond: beyond.map(|gaps| &gaps[..]),
         }
     }
 }
@@ -225,12 +245,8 @@ pub(crate) fn take_tile<const W: usize>(
     if lanes.n_good == 0 {
         return;
     }
-    for lane in lanes.alive() {
-        let base = job.offsets.base(tile.first_query + lane);
-        counts
-            .pairs
-            .add_run(base..base + lanes.last_key[lane] as usize + 1);
-    }
+    let keys = 0..tile.keys_end();
+    lanes.add_runs(job.offsets, tile.first_query, &keys, &mut counts.pairs);
     let buffers = &mut scratch.tile;
     buffers.narrow.resize(CHUNK * W, 0.0);
     buffers.wide.resize(CHUNK * W, 0.0);
@@ -258,7 +274,7 @@ pub(crate) fn take_tile<const W: usize>(
         }
         return;
     }
-    let raw_max = find_blocks(tile, &lanes, buffers);
+    let (raw_max, far) = find_blocks(tile, &lanes, buffers);
     own::take(counts, job, tile, &lanes, buffers);
     sample(counts, job, call, tile, scratch, &lanes);
     for (index, group) in call.groups.iter().enumerate() {
@@ -272,6 +288,7 @@ pub(crate) fn take_tile<const W: usize>(
                 table,
                 tile,
                 slack: group.slack.nats(raw_max),
+                far,
                 is_own: index == 0,
             };
             if table.is_wide() {
@@ -289,24 +306,25 @@ pub(crate) fn take_tile<const W: usize>(
     }
 }
 
-/// The blocks of a tile, oldest first, with their gaps; the largest absolute raw score.
+/// The blocks of a tile, oldest first, with their gaps; the largest absolute raw score, and the largest gap.
 #[inline(always)]
 fn find_blocks<const W: usize>(
     tile: &ScoreTile<'_>,
     lanes: &Lanes<W>,
     buffers: &mut TileScratch,
-) -> f32 {
+) -> (f32, f64) {
     buffers.blocks.clear();
     buffers.diagonal.clear();
-    let mut raw_max = 0.0_f32;
+    let (mut raw_max, mut far) = (0.0_f32, 0.0_f32);
     let all_good = lanes.n_good == W as u64;
     let none = [0.0_f32; W];
-    let rows = lanes.rows(&none, [&none; 2]);
+    let rows = lanes.rows(&none);
     for start in (tile.proven_zero_before..tile.keys_end()).step_by(CHUNK) {
         let keys = start..(start + CHUNK).min(tile.keys_end());
         let diagonal = start >= tile.diagonal_from();
         let range = tile.range(keys.clone(), &rows);
         raw_max = raw_max.max(range.raw);
+        far = far.max(range.far);
         if diagonal {
             buffers.diagonal.push(range.high[..W].to_vec());
         }
@@ -318,7 +336,7 @@ fn find_blocks<const W: usize>(
             far: range.far,
         });
     }
-    raw_max
+    (raw_max, f64::from(far))
 }
 
 fn array<const W: usize>(values: &[f32]) -> &[f32; W] {
@@ -341,18 +359,25 @@ fn sample<const W: usize>(
     scratch: &mut Scratch,
     lanes: &Lanes<W>,
 ) {
-    for lane in lanes.alive() {
+    let sampled = |lane: usize| {
         let query = tile.first_query + lane;
-        if !counts.advantage.samples(query) || query >= tile.n_keys {
-            continue;
-        }
-        let (row, chunks) = (&mut scratch.tile.row, &mut scratch.chunks);
-        tile.row_into(lane, row);
+        query < tile.n_keys && counts.advantage.samples(query)
+    };
+    let sampled: Vec<usize> = lanes.alive().filter(|&lane| sampled(lane)).collect();
+    if sampled.is_empty() {
+        return;
+    }
+    let mut rows = std::mem::take(&mut scratch.tile.rows);
+    let stride = tile.whole_rows(&sampled, &mut rows);
+    for (&lane, row) in sampled.iter().zip(rows.chunks(stride)) {
+        let query = tile.first_query + lane;
+        let (row, chunks) = (&row[..=query], &mut scratch.chunks);
         let pairs = call.cut(query, row, chunks);
         let recent = own::recent_best(&call.groups[0], tile, lanes, lane, row);
         let view = assemble(job.offsets, query, row, chunks, pairs);
         counts.advantage.sample(&view, row[query], recent);
     }
+    scratch.tile.rows = rows;
 }
 
 /// Takes some plans of a group row by row, `own`: and the forward pass itself. `rows` says which lanes take part, and their sums.

@@ -2,13 +2,13 @@
 
 use kernels::ScoreTile;
 
+use super::plans::ROOM_NATS;
 use super::{Lanes, PAD, TileScratch, array, flush_mass};
 use crate::evidence::advantage::RECENT;
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
-use crate::evidence::own::{BF16_ULP_NATS, F32_ULP_NATS, INVISIBLE_NATS};
+use crate::evidence::own::{HALF_BF16_ULP, HALF_F32_ULP, INVISIBLE_NATS};
 use crate::evidence::plan::UNSUMMED_NATS;
-use crate::evidence::scan::Real;
 
 #[inline(always)]
 pub(super) fn take<const W: usize>(
@@ -32,13 +32,13 @@ fn masses<const W: usize>(
     buffers: &mut TileScratch,
 ) {
     let own = &mut counts.own;
-    // Nobody's lanes have infinite gaps, and count as hidden.
-    let (mut share, mut bf16, mut f32) = ([0.0_f32; W], [0.0_f32; W], [0.0_f32; W]);
-    let mut ln_sum = [0.0_f64; W];
+    let mut share = [0.0_f32; W];
+    let mut ln_sums = (f64::INFINITY, 0.0_f64);
     for lane in lanes.alive() {
-        ln_sum[lane] = lanes.sum[lane].ln();
-        own.entropy_sum += ln_sum[lane];
-        let query = tile.first_query + lane;
+        let (sum, query) = (lanes.sum[lane], tile.first_query + lane);
+        let ln_sum = sum.ln();
+        ln_sums = (ln_sums.0.min(ln_sum), ln_sums.1.max(ln_sum));
+        own.entropy_sum += ln_sum + f64::from(tile.row_gap[lane]) / sum;
         if query > 0 {
             own.key0_rows += 1;
             own.key0_uniform_sum += 1.0 / f64::from(lanes.last_key[lane] + 1);
@@ -48,47 +48,44 @@ fn masses<const W: usize>(
     for lane in 0..W {
         let reciprocal = (1.0 / lanes.sum[lane]) as f32;
         share[lane] = if lanes.good[lane] { reciprocal } else { 0.0 };
-        bf16[lane] = <f32 as Real>::floor(BF16_ULP_NATS - ln_sum[lane]);
-        f32[lane] = <f32 as Real>::floor(F32_ULP_NATS - ln_sum[lane]);
     }
-    let skipped = lanes.pairs(&(0..tile.proven_zero_before));
-    own.below_bf16 += skipped;
-    own.below_f32 += skipped;
-    let rows = lanes.rows(&share, [&bf16, &f32]);
-    let mut gap_sum = [0.0_f64; W];
+    let rows = lanes.rows(&share);
     let mut oldest = tile.keys_end();
+    let mut reaching = [0; 2];
     for block in &buffers.blocks {
         let keys = &block.keys;
         if f64::from(block.near) > UNSUMMED_NATS {
-            let pairs = lanes.pairs(keys);
-            own.below_bf16 += pairs;
-            own.below_f32 += pairs;
             continue;
         }
         oldest = oldest.min(keys.start);
         let nearest = PAD + tile.first_query + 1 - keys.end;
         let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
-        let sums = tile.weigh(keys.clone(), block.hidden, &rows, mass);
-        for (sum, more) in gap_sum.iter_mut().zip(sums.gap) {
-            *sum += f64::from(more);
+        // Mostly the ends of a block say on which side of a limit all its weights are.
+        let ends = (
+            f64::from(block.near) + ln_sums.0 - ROOM_NATS,
+            f64::from(block.far) + ln_sums.1 + ROOM_NATS,
+        );
+        let mut looked = [None; 2];
+        for (i, (limit, nats)) in [HALF_BF16_ULP, HALF_F32_ULP].into_iter().enumerate() {
+            if ends.1 < nats {
+                reaching[i] += lanes.pairs(keys);
+            } else if ends.0 <= nats {
+                looked[i] = Some(limit);
+            }
         }
-        // Hidden pairs have counted as beyond.
-        let hidden = if block.hidden {
-            (keys.len() * W) as u64 - lanes.pairs(keys)
-        } else {
-            0
-        };
-        own.below_bf16 += sums.beyond[0] - hidden;
-        own.below_f32 += sums.beyond[1] - hidden;
+        let found = tile.weigh(keys.clone(), &rows, looked, mass);
+        for (reaching, more) in reaching.iter_mut().zip(found.reaching) {
+            *reaching += more;
+        }
         if keys.start == 0 {
             for lane in lanes.alive().filter(|lane| tile.first_query + lane > 0) {
-                own.key0_sum += f64::from(sums.first[lane]);
+                own.key0_sum += f64::from(found.first[lane]);
             }
         }
     }
-    for lane in lanes.alive() {
-        own.entropy_sum += gap_sum[lane] / lanes.sum[lane];
-    }
+    let pairs = lanes.pairs(&(0..tile.keys_end()));
+    own.below_bf16 += pairs - reaching[0];
+    own.below_f32 += pairs - reaching[1];
     let differences = (tile.first_query + W).saturating_sub(oldest);
     let length = job.offsets.length();
     flush_mass(
@@ -111,7 +108,7 @@ fn visible<const W: usize>(
         tile.first_query.saturating_sub(RECENT - 1) / ScoreTile::BLOCK * ScoreTile::BLOCK;
     let lowest = f32::NEG_INFINITY;
     let none = [0.0_f32; W];
-    let rows = lanes.rows(&none, [&none; 2]);
+    let rows = lanes.rows(&none);
     let (mut far, mut recent) = ([lowest; W], [lowest; W]);
     let mut size = [0.0_f32; W];
     for block in &buffers.blocks {
@@ -128,7 +125,8 @@ fn visible<const W: usize>(
             }
             continue;
         }
-        let found = tile.visible(keys.clone(), &rows, INVISIBLE_NATS, RECENT);
+        let all = block.far <= INVISIBLE_NATS;
+        let found = tile.visible(keys.clone(), &rows, INVISIBLE_NATS, RECENT, all);
         for lane in 0..W {
             far[lane] = far[lane].max(found.far[lane]);
             recent[lane] = recent[lane].max(found.near[lane]);

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use kernels::{ScoreTile, sum_by_difference, sum_shares_by_difference};
+use kernels::{BandCounts, ScoreTile, sum_by_difference, sum_shares_by_difference};
 use numerics::{Format, MaxReference};
 
-use super::criteria::{Above, Criteria, Found, MARKS, floors};
-use super::{Block, Carrier, Lanes, PAD, TileScratch, bits, flush_mass, group};
+use super::criteria::{Above, Criteria, Found, floors};
+use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
 use crate::evidence::collector::Job;
 use crate::evidence::head::{Group, HeadCounts};
 use crate::evidence::lanes::LaneTable;
@@ -26,6 +26,8 @@ pub(super) struct Taker<'a> {
     pub(super) tile: &'a ScoreTile<'a>,
     /// Bound on the difference between a gap of this group and of the forward pass, nats.
     pub(super) slack: f64,
+    /// Largest gap of any pair that was computed, nats.
+    pub(super) far: f64,
     pub(super) is_own: bool,
 }
 
@@ -185,6 +187,10 @@ impl Taker<'_> {
         buffers: &mut TileScratch,
     ) {
         let error = self.group.sum_error;
+        let skipped = 0..self.tile.proven_zero_before;
+        if skipped.is_empty() && self.far + self.slack + ROOM_NATS < self.job.lowest[plan] {
+            return;
+        }
         let (least_sum, most_sum) = lanes.sums();
         let ends = [least_sum, most_sum].map(|sum| {
             let thresholds = rules.thresholds(sum, error);
@@ -199,7 +205,6 @@ impl Taker<'_> {
         let most = ends[0].1.max(ends[1].1) + self.slack + ROOM_NATS;
         // From the last to the first, so that what is blind in a row joins into one run.
         let mut blind = Ranges::default();
-        let skipped = 0..self.tile.proven_zero_before;
         blind.extend(&skipped);
         let mut whole = lanes.pairs(&skipped);
         let mut straddling = Vec::new();
@@ -221,20 +226,10 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        let mut thresholds = [[0.0_f64; W]; 5];
-        let fixed = rules.fixed(error);
-        for lane in lanes.alive() {
-            let t = fixed.unwrap_or_else(|| rules.thresholds(lanes.sum[lane], error));
-            let values = [t.own, t.below, t.above, t.numerator, t.weight];
-            for (to, from) in thresholds.iter_mut().zip(values) {
-                to[lane] = from;
-            }
-        }
-        // Gaps of 64 bits take four times the work: only where those of the forward pass do not decide.
-        let slack = self.table.is_wide().then_some(self.slack);
+        let thresholds = rules.thresholds_of_lanes(&lanes.sum, error);
+        let slack = self.stands_in().then_some(self.slack);
         let criteria = Criteria::new(&thresholds, slack, by_own_rule, lanes);
         let mut found = Found::default();
-        let mut marks = [[0; CHUNK]; MARKS];
         // Blocks that are blind whole, and the oldest key of those that are counted pair by pair.
         let (mut blind, mut oldest) = (Ranges::default(), self.tile.keys_end());
         let first = self.job.offsets.base(self.tile.first_query);
@@ -245,18 +240,22 @@ impl Taker<'_> {
                 f64::from(block.far) + self.slack + ROOM_NATS,
             );
             let look = criteria.look(ends);
-            if !look.thresholds().is_empty() {
-                let marks = &mut marks[..look.thresholds().len()];
-                self.mark::<T, W>(plan, &block, look.thresholds(), max, lanes, buffers, marks);
+            let mut ones = look.by_own_rule.then(Ones::new);
+            let mut in_bands = BandCounts::default();
+            if !look.bands().is_empty() {
+                let to = ones.as_mut().map(|ones| ones.of::<W>(&block.keys));
+                in_bands =
+                    self.count_bands::<T, W>(plan, &block, look.bands(), max, lanes, buffers, to);
             }
             let pairs = lanes.pairs(&block.keys);
-            match criteria.count(&look, pairs, &marks, &mut found) {
+            match criteria.count(&look, pairs, &in_bands, &mut found) {
                 Some(Above::None) => {}
                 Some(Above::All) => blind.extend(&block.keys),
-                Some(Above::Marked(index)) => {
+                Some(Above::Counted(_)) => {
                     let counts = &mut self.counts.plans[plan].by_offset;
-                    let first = (first + block.keys.start) as isize;
-                    bits::add_by_offset(&marks[index], first, counts.all_singles_mut());
+                    if let Some(ones) = ones {
+                        ones.add_to::<W>(first, &block.keys, counts.all_singles_mut());
+                    }
                 }
                 None => {
                     if max.is_none() {
@@ -297,13 +296,7 @@ impl Taker<'_> {
     ) {
         let counts = &mut self.counts.plans[plan].by_offset;
         for keys in &ranges.0 {
-            for lane in lanes.alive() {
-                let base = self.job.offsets.base(self.tile.first_query + lane);
-                let end = lanes.seen_end(lane, keys);
-                if end > keys.start {
-                    counts.add_run(base + keys.start..base + end);
-                }
-            }
+            lanes.add_runs(self.job.offsets, self.tile.first_query, keys, counts);
         }
     }
 
@@ -326,6 +319,40 @@ impl Taker<'_> {
         for (to, from) in to.zip(&mut buffers.blind[PAD..PAD + differences]) {
             *to += *from as u32;
             *from = 0.0;
+        }
+    }
+}
+
+/// Blind pairs of one block by difference, as the kernel's passes count them.
+pub(super) struct Ones([f32; ScoreTile::BLOCK + ScoreTile::LANES_MAX]);
+
+impl Ones {
+    pub(super) fn new() -> Self {
+        Self([0.0; _])
+    }
+
+    /// The counters of the keys `keys` for `W` lanes.
+    pub(super) fn of<const W: usize>(&mut self, keys: &Range<usize>) -> &mut [f32] {
+        &mut self.0[..keys.len() - 1 + W]
+    }
+
+    /// Adds them to counts by offset. `first` is the offset of key 0 in lane 0, which is one further than that in lane 1; offsets
+    /// may lie outside `counts` where nothing was counted.
+    #[inline(always)]
+    pub(super) fn add_to<const W: usize>(
+        mut self,
+        first: usize,
+        keys: &Range<usize>,
+        counts: &mut [u32],
+    ) {
+        // The smallest difference is that of the last key in lane 0, and has the largest offset.
+        let ones = self.of::<W>(keys);
+        let end = first + keys.end;
+        let (from, to) = (end.saturating_sub(counts.len()), ones.len().min(end));
+        let counts = counts[end - to..end - from].iter_mut().rev();
+        for (count, one) in counts.zip(&ones[from..to]) {
+            // From 2^23 on the last digits of a float are a whole number: a conversion that vectorises.
+            *count += (one + 8_388_608.0).to_bits() & 0xffff;
         }
     }
 }

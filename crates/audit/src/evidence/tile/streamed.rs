@@ -11,8 +11,8 @@ use kernels::{ScoreTile, raise, sum_by_difference};
 use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
-use super::plans::{Ranges, Taker};
-use super::{Lanes, PAD, TileScratch, array, bits};
+use super::plans::{Ones, Ranges, Taker};
+use super::{Lanes, PAD, TileScratch, array};
 use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
 use crate::evidence::scan::Real;
 
@@ -70,7 +70,6 @@ impl Taker<'_> {
         blind.extend(&skipped);
         let (mut found, mut undecided) = (lanes.pairs(&skipped), 0);
         let mut oldest = self.tile.keys_end();
-        let mut marks = [[0; ScoreTile::BLOCK]; 3];
         let first = self.job.offsets.base(self.tile.first_query);
         for index in 0..buffers.blocks.len() {
             let (block, number) = (buffers.blocks[index].clone(), number_of[index]);
@@ -102,22 +101,29 @@ impl Taker<'_> {
                 continue;
             }
             let mut running = *running;
-            let mut thresholds = [[<f32 as Real>::floor(threshold); W]; 3];
+            let blind_from = [<f32 as Real>::floor(threshold); W];
+            let mut undecided_band = [[undecided_ends.0; W], [undecided_ends.1; W]];
             for lane in 0..W {
-                (thresholds[1][lane], thresholds[2][lane]) = undecided_ends;
                 if all[lane] {
                     // Every visible pair is blind, whatever it scores, and none is close.
                     running[lane] = f32::INFINITY;
-                    (thresholds[1][lane], thresholds[2][lane]) = (f32::INFINITY, f32::INFINITY);
+                    (undecided_band[0][lane], undecided_band[1][lane]) =
+                        (f32::INFINITY, f32::INFINITY);
                 }
             }
-            let looked = thresholds.each_ref().map(|thresholds| &thresholds[..]);
-            self.mark_from(&block, &looked, &running, lanes, buffers, &mut marks);
-            undecided += bits::count(&marks[1]) - bits::count(&marks[2]);
+            let bands = [
+                [&blind_from[..]; 2],
+                undecided_band.each_ref().map(|ends| &ends[..]),
+            ];
+            let mut ones = Ones::new();
+            let to = Some(ones.of::<W>(&block.keys));
+            let [[_, blind_pairs], [low, high], _] =
+                self.count_bands_from(&block, &bands, &running, lanes, buffers, to);
+            undecided += low - high;
             if !losing {
-                found += bits::count(&marks[0]);
-                let counts = self.counts.plans[plan].by_offset.all_singles_mut();
-                bits::add_by_offset(&marks[0], (first + block.keys.start) as isize, counts);
+                found += blind_pairs;
+                let counts = &mut self.counts.plans[plan].by_offset;
+                ones.add_to::<W>(first, &block.keys, counts.all_singles_mut());
                 continue;
             }
             oldest = oldest.min(block.keys.start);
@@ -129,7 +135,7 @@ impl Taker<'_> {
             let counts = &mut counters[nearest..nearest + block.keys.len() - 1 + W];
             let reached = &visits[number].maximum;
             let risen: [f64; W] = std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
-            found += lost_pairs(settings, lost, gaps, &thresholds[0], &risen, ones);
+            found += lost_pairs(settings, lost, gaps, &blind_from, &risen, ones);
             sum_by_difference(W, ones, counts);
             (buffers.blind, buffers.terms) = (counters, terms);
         }

@@ -1,0 +1,413 @@
+//! How many pairs of a block lie beyond a gap of their row, and at which differences.
+#![allow(
+    unsafe_code,
+    reason = "raw loads and stores; each block states why it is sound"
+)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "constant indices into register arrays; iterators can push the arrays into memory"
+)]
+
+use std::ops::Range;
+
+use crate::lane_loops::{Diagonals, LaneBias};
+use crate::lanes::{Isa, Lanes, dispatch};
+use crate::score_tile::ScoreTile;
+use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, NoBias, TILE_MAX, TileBias};
+use crate::weigh::relative_keys;
+
+/// Two thresholds, one value a lane, the second never the smaller.
+pub type Band<'a> = [&'a [f32]; 2];
+
+/// Most bands that are looked at together.
+pub const BANDS: usize = 3;
+
+/// Pairs above the first threshold of each band, and above the second; 0 for bands that were not given. Where the two are the same,
+/// no pair lies in the band.
+pub type BandCounts = [[u64; 2]; BANDS];
+
+impl ScoreTile<'_> {
+    /// Counts the pairs of the keys `keys` (one block, or the visible part of one) whose gap `max - (raw + bias)`, nats, one rounding
+    /// each, is above each threshold of `bands`. `max` holds a value a lane. `bias` is that of the forward pass if it is not given.
+    /// With `last_key`, pairs of a lane behind its last key (-1: all of them) are above nothing. Those above the second threshold of
+    /// the first band are added to `by_difference`, if it is given, as in [`ScoreTile::weigh`]; all counts there stay below 2^24.
+    ///
+    /// # Panics
+    /// If the keys are more than a block or not there, if there are more than [`BANDS`] bands or none, or if a slice has another
+    /// length.
+    pub fn beyond(
+        &self,
+        keys: Range<usize>,
+        bias: Option<LaneBias<'_>>,
+        max: &[f32],
+        last_key: Option<&[i32]>,
+        bands: &[Band<'_>],
+        by_difference: Option<&mut [f32]>,
+    ) -> BandCounts {
+        let n = self.lanes;
+        assert!(
+            max.len() == n && last_key.is_none_or(|last| last.len() == n),
+            "one value a lane"
+        );
+        let fits = match bias {
+            None => true,
+            Some(LaneBias::ByKey(bias)) => bias.len() == keys.len(),
+            Some(LaneBias::ByDifference(bias)) => bias.len() + 1 == keys.len() + n,
+        };
+        assert!(fits, "bias of {} keys", keys.len());
+        check(n, keys.len(), bands, by_difference.as_deref());
+        let block = Block {
+            tile: self,
+            raw: self.raw(keys.clone()),
+            keys,
+            bias,
+            max,
+            last_key,
+        };
+        dispatch!(
+            self.isa,
+            count_gaps,
+            (block: &Block<'_>, bands: &[Band<'_>], to: Option<&mut [f32]>) -> BandCounts
+                = (&block, bands, by_difference)
+        )
+    }
+}
+
+/// [`ScoreTile::beyond`] for values `[keys, lanes]`, at most a block, instead of gaps.
+///
+/// # Panics
+/// Likewise.
+pub fn count_above(
+    lanes: usize,
+    values: &[f32],
+    bands: &[Band<'_>],
+    by_difference: Option<&mut [f32]>,
+) -> BandCounts {
+    let keys = values.len() / lanes;
+    assert!(values.len() == keys * lanes, "{lanes} lanes");
+    check(lanes, keys, bands, by_difference.as_deref());
+    dispatch!(
+        Isa::of_lanes(lanes),
+        count_values,
+        (lanes: usize, values: &[f32], bands: &[Band<'_>], to: Option<&mut [f32]>) -> BandCounts
+            = (lanes, values, bands, by_difference)
+    )
+}
+
+fn check(lanes: usize, keys: usize, bands: &[Band<'_>], by_difference: Option<&[f32]>) {
+    assert!(
+        (1..=KEY_BLOCK).contains(&keys) && lanes <= TILE_MAX,
+        "{keys} keys"
+    );
+    assert!(
+        (1..=BANDS).contains(&bands.len()) && bands.iter().flatten().all(|t| t.len() == lanes),
+        "one value a lane"
+    );
+    assert!(
+        by_difference.is_none_or(|to| to.len() == keys - 1 + lanes),
+        "counts of {keys} keys"
+    );
+}
+
+/// One block, its lengths checked.
+struct Block<'a> {
+    tile: &'a ScoreTile<'a>,
+    raw: &'a [f32],
+    keys: Range<usize>,
+    bias: Option<LaneBias<'a>>,
+    max: &'a [f32],
+    last_key: Option<&'a [i32]>,
+}
+
+/// What is compared with the thresholds.
+trait Values: Copy {
+    /// Of key `j` and vector `v`.
+    ///
+    /// # Safety
+    /// They are in the block.
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V;
+}
+
+/// Points to `[keys, lanes]`.
+#[derive(Clone, Copy)]
+struct Plain(*const f32);
+
+impl Values for Plain {
+    #[inline(always)]
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        unsafe { s.load(self.0.add((j * NV + v) * S::WIDTH)) }
+    }
+}
+
+/// Gaps of raw scores; points to those and to the maxima.
+#[derive(Clone, Copy)]
+struct Gaps<B> {
+    raw: *const f32,
+    max: *const f32,
+    bias: B,
+}
+
+impl<B: AddBias> Values for Gaps<B> {
+    #[inline(always)]
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let raw = s.load(self.raw.add((j * NV + v) * S::WIDTH));
+            let max = s.load(self.max.add(v * S::WIDTH));
+            s.sub(max, self.bias.add(s, raw, j, v))
+        }
+    }
+}
+
+/// Gaps of the pairs up to each lane's last key, counted from the block's first; minus infinity behind it.
+#[derive(Clone, Copy)]
+struct Seen<G> {
+    gaps: G,
+    last: *const f32,
+}
+
+impl<G: Values> Values for Seen<G> {
+    #[inline(always)]
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let last = s.load(self.last.add(v * S::WIDTH));
+            let gap = self.gaps.at::<S, NV>(s, j, v);
+            s.select(
+                s.le(s.splat(j as f32), last),
+                gap,
+                s.splat(f32::NEG_INFINITY),
+            )
+        }
+    }
+}
+
+#[inline(always)]
+fn count_gaps<S: Lanes>(
+    s: S,
+    block: &Block<'_>,
+    bands: &[Band<'_>],
+    to: Option<&mut [f32]>,
+) -> BandCounts {
+    match block.bias {
+        Some(LaneBias::ByKey(bias)) => count_biased(s, block, KeyBias(bias.as_ptr()), bands, to),
+        Some(LaneBias::ByDifference(bias)) => {
+            let first = bias.as_ptr().wrapping_add(block.keys.len() - 1);
+            count_biased(s, block, DifferenceBias(first), bands, to)
+        }
+        None => match block.tile.tile_bias {
+            TileBias::None => count_biased(s, block, NoBias, bands, to),
+            TileBias::ByKey(values) => {
+                let bias = KeyBias(values[block.keys.clone()].as_ptr());
+                count_biased(s, block, bias, bands, to)
+            }
+            TileBias::ByDifference { table, zero } => {
+                // As far as the kernel itself reads.
+                let at = zero + block.tile.first_query - block.keys.start;
+                assert!(at + 1 >= block.keys.len() && at + block.tile.lanes <= table.len());
+                let bias = DifferenceBias(table.as_ptr().wrapping_add(at));
+                count_biased(s, block, bias, bands, to)
+            }
+        },
+    }
+}
+
+#[inline(always)]
+fn count_biased<S: Lanes, B: AddBias>(
+    s: S,
+    block: &Block<'_>,
+    bias: B,
+    bands: &[Band<'_>],
+    to: Option<&mut [f32]>,
+) -> BandCounts {
+    let gaps = Gaps {
+        raw: block.raw.as_ptr(),
+        max: block.max.as_ptr(),
+        bias,
+    };
+    let keys = block.keys.len();
+    match block.last_key {
+        None => count_block(s, gaps, keys, block.tile.lanes, bands, to),
+        Some(last) => {
+            let last = relative_keys(last, &block.keys);
+            let seen = Seen {
+                gaps,
+                last: last.as_ptr(),
+            };
+            count_block(s, seen, keys, block.tile.lanes, bands, to)
+        }
+    }
+}
+
+#[inline(always)]
+fn count_values<S: Lanes>(
+    s: S,
+    lanes: usize,
+    values: &[f32],
+    bands: &[Band<'_>],
+    to: Option<&mut [f32]>,
+) -> BandCounts {
+    let keys = values.len() / lanes;
+    count_block(s, Plain(values.as_ptr()), keys, lanes, bands, to)
+}
+
+#[inline(always)]
+fn count_block<S: Lanes, G: Values>(
+    s: S,
+    values: G,
+    keys: usize,
+    lanes: usize,
+    bands: &[Band<'_>],
+    to: Option<&mut [f32]>,
+) -> BandCounts {
+    // SAFETY: the callers have checked every length.
+    unsafe {
+        match lanes / S::WIDTH {
+            1 => count_vectors::<S, G, 1>(s, values, keys, bands, to),
+            2 => count_vectors::<S, G, 2>(s, values, keys, bands, to),
+            3 => count_vectors::<S, G, 3>(s, values, keys, bands, to),
+            n => unreachable!("a tile of {n} vectors"),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`count_lanes`].
+#[inline(always)]
+unsafe fn count_vectors<S: Lanes, G: Values, const NV: usize>(
+    s: S,
+    values: G,
+    keys: usize,
+    bands: &[Band<'_>],
+    to: Option<&mut [f32]>,
+) -> BandCounts {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match (bands.len(), to) {
+            (1, None) => count_lanes::<S, G, NV, 1, false>(s, values, keys, bands, &mut []),
+            (2, None) => count_lanes::<S, G, NV, 2, false>(s, values, keys, bands, &mut []),
+            (3, None) => count_lanes::<S, G, NV, 3, false>(s, values, keys, bands, &mut []),
+            (1, Some(to)) => count_lanes::<S, G, NV, 1, true>(s, values, keys, bands, to),
+            (2, Some(to)) => count_lanes::<S, G, NV, 2, true>(s, values, keys, bands, to),
+            (3, Some(to)) => count_lanes::<S, G, NV, 3, true>(s, values, keys, bands, to),
+            (n, _) => unreachable!("{n} bands at a time"),
+        }
+    }
+}
+
+/// # Safety
+/// `values` has `keys` rows of a tile, every threshold a value a lane, `to` one value less than `keys` and a tile if `OWN`.
+#[inline(always)]
+unsafe fn count_lanes<S: Lanes, G: Values, const NV: usize, const N: usize, const OWN: bool>(
+    s: S,
+    values: G,
+    keys: usize,
+    bands: &[Band<'_>],
+    to: &mut [f32],
+) -> BandCounts {
+    let w = S::WIDTH;
+    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    // Counts of at most a block's keys, exact in f32. Those of the first band's second threshold are the sums by difference, if they
+    // are wanted.
+    let mut found = [[[zero; NV]; 2]; N];
+    let before = if OWN { total(s, to) } else { 0.0 };
+    // SAFETY: by the caller's promise.
+    unsafe {
+        let at = to.as_mut_ptr();
+        let mut sums = Diagonals::<S, NV> { lanes: [zero; NV] };
+        if OWN {
+            sums = Diagonals::load(s, at);
+        }
+        let mut cuts = [[[zero; NV]; 2]; N];
+        for v in 0..NV {
+            for i in 0..N {
+                for side in 0..2 {
+                    cuts[i][side][v] = s.load(bands[i][side].as_ptr().add(v * w));
+                }
+            }
+        }
+        for j in (0..keys).rev() {
+            for v in 0..NV {
+                let value = values.at::<S, NV>(s, j, v);
+                for i in 0..N {
+                    for side in 0..2 {
+                        let above = s.lt(cuts[i][side][v], value);
+                        let count = if OWN && i == 0 && side == 1 {
+                            &mut sums.lanes[v]
+                        } else {
+                            &mut found[i][side][v]
+                        };
+                        *count = s.select(above, s.add(*count, one), *count);
+                    }
+                }
+            }
+            if OWN && j > 0 {
+                sums.step(s, at.add(keys - 1 - j));
+            }
+        }
+        if OWN {
+            sums.store(s, at.add(keys - 1));
+        }
+        let mut counts = [[0; 2]; BANDS];
+        for i in 0..N {
+            for side in 0..2 {
+                let lanes = found[i][side].into_iter().reduce(|a, b| s.add(a, b));
+                counts[i][side] = lanes.map_or(0.0, |lanes| s.total(lanes)) as u64;
+            }
+        }
+        if OWN {
+            counts[0][1] = (total(s, to) - before) as u64;
+        }
+        counts
+    }
+}
+
+/// Sum of whole numbers, in any order.
+#[inline(always)]
+fn total<S: Lanes>(s: S, values: &[f32]) -> f32 {
+    let mut sum = s.splat(0.0);
+    let mut vectors = values.chunks_exact(S::WIDTH);
+    for vector in &mut vectors {
+        // SAFETY: a vector long.
+        sum = s.add(sum, unsafe { s.load(vector.as_ptr()) });
+    }
+    s.total(sum) + vectors.remainder().iter().sum::<f32>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_a_plain_loop() {
+        for lanes in [8, 16, 24, 48] {
+            for keys in [1, 5, 64] {
+                let values: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
+                let low: Vec<f32> = (0..lanes).map(|lane| 20.0 + lane as f32).collect();
+                let high: Vec<f32> = (0..lanes).map(|lane| 90.0 - lane as f32 / 2.0).collect();
+                let bands = [[&low[..], &high[..]], [&high, &high], [&low, &low]];
+                for n in 1..=3 {
+                    let mut ones = vec![2.0; keys - 1 + lanes];
+                    let found = count_above(lanes, &values, &bands[..n], Some(&mut ones));
+                    assert_eq!(found, count_above(lanes, &values, &bands[..n], None));
+                    let mut expected = [[0; 2]; BANDS];
+                    let mut by_difference = vec![2.0; keys - 1 + lanes];
+                    for (i, value) in values.iter().enumerate() {
+                        let (key, lane) = (i / lanes, i % lanes);
+                        for (expected, band) in expected.iter_mut().zip(&bands[..n]) {
+                            for (expected, cut) in expected.iter_mut().zip(band) {
+                                *expected += u64::from(*value > cut[lane]);
+                            }
+                        }
+                        if *value > high[lane] {
+                            by_difference[keys - 1 - key + lane] += 1.0;
+                        }
+                    }
+                    assert_eq!(found, expected, "{lanes} lanes, {keys} keys");
+                    assert_eq!(ones, by_difference, "{lanes} lanes, {keys} keys");
+                }
+            }
+        }
+    }
+}
