@@ -284,22 +284,39 @@ unsafe fn count_vectors<S: Lanes, G: Values, const NV: usize>(
 ) -> BandCounts {
     // SAFETY: by the caller's promise.
     unsafe {
+        // Bands after the first mostly are one threshold.
+        let one = |band: &Band<'_>| std::ptr::eq(band[0], band[1]);
+        if bands.len() == 2 && one(&bands[1]) {
+            return match to {
+                None => count_lanes::<S, G, NV, 2, false, true>(s, values, keys, bands, &mut []),
+                Some(to) => count_lanes::<S, G, NV, 2, true, true>(s, values, keys, bands, to),
+            };
+        }
         match (bands.len(), to) {
-            (1, None) => count_lanes::<S, G, NV, 1, false>(s, values, keys, bands, &mut []),
-            (2, None) => count_lanes::<S, G, NV, 2, false>(s, values, keys, bands, &mut []),
-            (3, None) => count_lanes::<S, G, NV, 3, false>(s, values, keys, bands, &mut []),
-            (1, Some(to)) => count_lanes::<S, G, NV, 1, true>(s, values, keys, bands, to),
-            (2, Some(to)) => count_lanes::<S, G, NV, 2, true>(s, values, keys, bands, to),
-            (3, Some(to)) => count_lanes::<S, G, NV, 3, true>(s, values, keys, bands, to),
+            (1, None) => count_lanes::<S, G, NV, 1, false, false>(s, values, keys, bands, &mut []),
+            (2, None) => count_lanes::<S, G, NV, 2, false, false>(s, values, keys, bands, &mut []),
+            (3, None) => count_lanes::<S, G, NV, 3, false, false>(s, values, keys, bands, &mut []),
+            (1, Some(to)) => count_lanes::<S, G, NV, 1, true, false>(s, values, keys, bands, to),
+            (2, Some(to)) => count_lanes::<S, G, NV, 2, true, false>(s, values, keys, bands, to),
+            (3, Some(to)) => count_lanes::<S, G, NV, 3, true, false>(s, values, keys, bands, to),
             (n, _) => unreachable!("{n} bands at a time"),
         }
     }
 }
 
+/// `ONE`: both thresholds of the second band are the same.
+///
 /// # Safety
 /// `values` has `keys` rows of a tile, every threshold a value a lane, `to` one value less than `keys` and a tile if `OWN`.
 #[inline(always)]
-unsafe fn count_lanes<S: Lanes, G: Values, const NV: usize, const N: usize, const OWN: bool>(
+unsafe fn count_lanes<
+    S: Lanes,
+    G: Values,
+    const NV: usize,
+    const N: usize,
+    const OWN: bool,
+    const ONE: bool,
+>(
     s: S,
     values: G,
     keys: usize,
@@ -332,6 +349,9 @@ unsafe fn count_lanes<S: Lanes, G: Values, const NV: usize, const N: usize, cons
                 let value = values.at::<S, NV>(s, j, v);
                 for i in 0..N {
                     for side in 0..2 {
+                        if ONE && i == 1 && side == 0 {
+                            continue;
+                        }
                         let above = s.lt(cuts[i][side][v], value);
                         let count = if OWN && i == 0 && side == 1 {
                             &mut sums.lanes[v]
@@ -358,6 +378,9 @@ unsafe fn count_lanes<S: Lanes, G: Values, const NV: usize, const N: usize, cons
         }
         if OWN {
             counts[0][1] = (total(s, to) - before) as u64;
+        }
+        if ONE {
+            counts[1][0] = counts[1][1];
         }
         counts
     }

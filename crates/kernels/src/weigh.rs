@@ -47,13 +47,9 @@ pub struct VisibleBlock {
     pub size: [f32; TILE_MAX],
 }
 
-/// Scores of a block over the pairs that are visible.
+/// Gaps and scores of a block over the pairs that are visible.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRange {
-    /// `[lanes]`: smallest score with bias, nats; infinite for lanes that see nothing of the block.
-    pub low: [f32; TILE_MAX],
-    /// `[lanes]`: largest; minus infinity likewise.
-    pub high: [f32; TILE_MAX],
     /// Smallest and largest gap of any pair, nats; infinite and minus infinite if there is none.
     pub near: f32,
     /// See `near`.
@@ -63,16 +59,41 @@ pub struct BlockRange {
 }
 
 impl ScoreTile<'_> {
-    /// The scores of the block, or the visible part of one, `keys`. Reads the pairs only on the diagonal.
+    /// The ranges of the whole blocks `keys`, before the diagonal, are added to `out`. Reads only what was kept of each block.
+    ///
+    /// # Panics
+    /// If those are not whole blocks before the diagonal, or if a slice of `rows` has another length.
+    pub fn ranges(&self, keys: Range<usize>, rows: &LaneRows<'_>, out: &mut Vec<BlockRange>) {
+        self.check_rows(rows);
+        assert!(
+            keys.start.is_multiple_of(KEY_BLOCK)
+                && keys.end.is_multiple_of(KEY_BLOCK)
+                && (self.proven_zero_before..=self.diagonal_from()).contains(&keys.end)
+                && self.proven_zero_before <= keys.start,
+            "blocks {keys:?}"
+        );
+        dispatch!(
+            self.isa,
+            kept_ranges,
+            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>, out: &mut Vec<BlockRange>)
+                = (self, keys, rows, out)
+        );
+    }
+
+    /// The range of a block, or of the visible part of one, and each lane's largest score, minus infinity if it sees nothing.
     ///
     /// # Panics
     /// As [`ScoreTile::weigh`].
-    pub fn range(&self, keys: Range<usize>, rows: &LaneRows<'_>) -> BlockRange {
+    pub fn range_of_pairs(
+        &self,
+        keys: Range<usize>,
+        rows: &LaneRows<'_>,
+    ) -> (BlockRange, [f32; TILE_MAX]) {
         self.check(&keys, rows);
         dispatch!(
             self.isa,
             range_lanes,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>) -> BlockRange
+            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>) -> (BlockRange, [f32; TILE_MAX])
                 = (self, keys, rows)
         )
     }
@@ -99,10 +120,13 @@ impl ScoreTile<'_> {
         )
     }
 
-    fn check(&self, keys: &Range<usize>, rows: &LaneRows<'_>) {
-        let n = self.lanes;
+    fn check_rows(&self, rows: &LaneRows<'_>) {
         let lengths = [rows.max.len(), rows.share.len(), rows.last_key.len()];
-        assert!(lengths == [n; 3], "one value a lane");
+        assert!(lengths == [self.lanes; 3], "one value a lane");
+    }
+
+    fn check(&self, keys: &Range<usize>, rows: &LaneRows<'_>) {
+        self.check_rows(rows);
         assert!(
             !keys.is_empty() && keys.len() <= KEY_BLOCK,
             "{} keys",
@@ -215,54 +239,100 @@ fn weigh_vectors<S: Lanes, const NV: usize>(
     }
 }
 
+/// Extremes over the lanes of a block.
+struct Spread<S: Lanes> {
+    near: S::V,
+    far: S::V,
+    size: S::V,
+}
+
+impl<S: Lanes> Spread<S> {
+    #[inline(always)]
+    fn new(s: S) -> Self {
+        Self {
+            near: s.splat(f32::INFINITY),
+            far: s.splat(f32::NEG_INFINITY),
+            size: s.splat(0.0),
+        }
+    }
+
+    /// Takes the smallest and the largest scores of a vector of lanes.
+    #[inline(always)]
+    fn take(&mut self, s: S, max: S::V, low: S::V, high: S::V) {
+        self.near = s.min(s.sub(max, high), self.near);
+        self.far = s.max(s.sub(max, low), self.far);
+    }
+
+    #[inline(always)]
+    fn range(&self, s: S) -> BlockRange {
+        BlockRange {
+            near: -s.largest(s.sub(s.splat(0.0), self.near)),
+            far: s.largest(self.far),
+            raw: s.largest(self.size),
+        }
+    }
+}
+
+#[inline(always)]
+fn kept_ranges<S: Lanes>(
+    s: S,
+    tile: &ScoreTile<'_>,
+    keys: Range<usize>,
+    rows: &LaneRows<'_>,
+    out: &mut Vec<BlockRange>,
+) {
+    let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
+    for start in keys.step_by(KEY_BLOCK) {
+        let ends = tile.ends(start);
+        let mut spread = Spread::new(s);
+        for v in 0..tile.lanes / S::WIDTH {
+            let at = v * S::WIDTH;
+            // SAFETY: `ranges` has checked every length; the ends of a block hold a value a lane.
+            unsafe {
+                // A lane that takes part sees its own key, and so all keys before the diagonal.
+                let mut idle = [0.0; 16];
+                for lane in 0..S::WIDTH {
+                    idle[lane] = rows.last_key[at + lane] as f32;
+                }
+                let good = s.le(s.splat(0.0), s.load(idle.as_ptr()));
+                let low = s.select(good, s.load(ends.low.as_ptr().add(at)), inf);
+                let high = s.select(good, s.load(ends.high.as_ptr().add(at)), lowest);
+                let most = s.max(s.load(ends.raw_high.as_ptr().add(at)), spread.size);
+                let least = s.sub(s.splat(0.0), s.load(ends.raw_low.as_ptr().add(at)));
+                spread.size = s.max(least, most);
+                spread.take(s, s.load(rows.max.as_ptr().add(at)), low, high);
+            }
+        }
+        out.push(spread.range(s));
+    }
+}
+
 #[inline(always)]
 fn range_lanes<S: Lanes>(
     s: S,
     tile: &ScoreTile<'_>,
     keys: Range<usize>,
     rows: &LaneRows<'_>,
-) -> BlockRange {
-    let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
-    let mut range = BlockRange {
-        low: [f32::INFINITY; TILE_MAX],
-        high: [f32::NEG_INFINITY; TILE_MAX],
-        near: f32::INFINITY,
-        far: f32::NEG_INFINITY,
-        raw: 0.0,
-    };
+) -> (BlockRange, [f32; TILE_MAX]) {
+    let mut spread = Spread::new(s);
+    let mut highs = [f32::NEG_INFINITY; TILE_MAX];
     let last = relative_keys(rows.last_key, &keys);
-    let (mut near, mut far, mut size) = (inf, lowest, s.splat(0.0));
+    let raw = tile.raw(keys.clone());
     for v in 0..tile.lanes / S::WIDTH {
         let at = v * S::WIDTH;
-        // SAFETY: `range` has checked every length; the ends of a block hold a value a lane.
+        // SAFETY: `range_of_pairs` has checked every length.
         unsafe {
             let last = s.load(last.as_ptr().add(at));
             let (low, high);
-            if keys.start >= tile.diagonal_from() {
-                let raw = tile.raw(keys.clone());
-                with_bias!(tile, keys, bias => {
-                    (low, high) = scan_range(s, keys.len(), raw, bias, v, tile.lanes, last, &mut size);
-                });
-            } else {
-                let ends = tile.ends(keys.start);
-                let good = s.le(s.splat(0.0), last);
-                low = s.select(good, s.load(ends.low.as_ptr().add(at)), inf);
-                high = s.select(good, s.load(ends.high.as_ptr().add(at)), lowest);
-                let most = s.max(s.load(ends.raw_high.as_ptr().add(at)), size);
-                let least = s.sub(s.splat(0.0), s.load(ends.raw_low.as_ptr().add(at)));
-                size = s.max(least, most);
-            }
-            let max = s.load(rows.max.as_ptr().add(at));
-            near = s.min(s.sub(max, high), near);
-            far = s.max(s.sub(max, low), far);
-            s.store(range.low.as_mut_ptr().add(at), low);
-            s.store(range.high.as_mut_ptr().add(at), high);
+            with_bias!(tile, keys, bias => {
+                let size = &mut spread.size;
+                (low, high) = scan_range(s, keys.len(), raw, bias, v, tile.lanes, last, size);
+            });
+            s.store(highs.as_mut_ptr().add(at), high);
+            spread.take(s, s.load(rows.max.as_ptr().add(at)), low, high);
         }
     }
-    range.near = -s.largest(s.sub(s.splat(0.0), near));
-    range.far = s.largest(far);
-    range.raw = s.largest(size);
-    range
+    (spread.range(s), highs)
 }
 
 /// Smallest and largest visible score of each lane of vector `v`; `size` takes the largest absolute raw score.

@@ -173,26 +173,28 @@ fn check_range(
     seen: &dyn Fn(usize, usize) -> bool,
     gap: &dyn Fn(usize, usize) -> f32,
 ) {
-    let range = tile.range(keys.clone(), rows);
+    let (range, highs) = tile.range_of_pairs(keys.clone(), rows);
     let (mut near, mut far) = (f32::INFINITY, f32::NEG_INFINITY);
     for lane in 0..tile.lanes {
-        let (mut low, mut high) = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut high = f32::NEG_INFINITY;
         for key in keys.clone().filter(|&key| seen(lane, key)) {
             near = near.min(gap(lane, key));
             far = far.max(gap(lane, key));
             let score = tile.raw(key..key + 1)[lane] + tile.bias_at(tile.first_query + lane, key);
-            (low, high) = (low.min(score), high.max(score));
+            high = high.max(score);
         }
-        assert_eq!(
-            (range.low[lane], range.high[lane]),
-            (low, high),
-            "lane {lane}"
-        );
+        assert_eq!(highs[lane], high, "lane {lane}");
     }
-    assert_eq!((range.near, range.far), (near, far));
     let raw = tile.raw(keys.clone()).iter();
     let size = raw.fold(0.0_f32, |size, x| size.max(x.abs()));
-    assert_eq!(range.raw, size);
+    let mut ranges = vec![range];
+    if keys.end <= tile.diagonal_from() {
+        tile.ranges(keys.clone(), rows, &mut ranges);
+        assert_eq!(ranges.len(), 2);
+    }
+    for range in ranges {
+        assert_eq!((range.near, range.far, range.raw), (near, far, size));
+    }
 }
 
 fn check_beyond(

@@ -49,6 +49,8 @@ struct Band<const W: usize> {
     high: [f32; W],
     /// Smallest of the low ones and largest of the high ones.
     ends: (f64, f64),
+    /// The low ones are the high ones.
+    sharp: bool,
 }
 
 impl<const W: usize> Band<W> {
@@ -80,6 +82,7 @@ impl<const W: usize> Band<W> {
             (first, last) = (first.min(low), last.max(high));
         }
         Self {
+            sharp: low == high,
             low,
             high,
             ends: (f64::from(first), f64::from(last)),
@@ -192,7 +195,8 @@ impl<const W: usize> Criteria<W> {
                 *above = Above::All;
             } else if ends.1 >= band.ends.0 {
                 *above = Above::Counted(look.n);
-                look.bands[look.n] = [&band.low, &band.high];
+                let low = if band.sharp { &band.high } else { &band.low };
+                look.bands[look.n] = [low, &band.high];
                 look.n += 1;
             }
         }

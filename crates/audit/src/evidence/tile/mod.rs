@@ -21,7 +21,7 @@ mod streamed;
 
 use std::ops::Range;
 
-use kernels::{LaneRows, ScoreTile};
+use kernels::{BlockRange, LaneRows, ScoreTile};
 
 use crate::evidence::collector::Job;
 use crate::evidence::distance::{OffsetCounts, Offsets};
@@ -37,6 +37,7 @@ const PAD: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct TileScratch {
     blocks: Vec<Block>,
+    ranges: Vec<BlockRange>,
     /// `[CHUNK, lanes]`
     narrow: Vec<f32>,
     wide: Vec<f64>,
@@ -81,6 +82,7 @@ struct Lanes<const W: usize> {
 }
 
 impl<const W: usize> Lanes<W> {
+    #[inline(always)]
     fn new(tile: &ScoreTile<'_>) -> Self {
         let mut lanes = Self {
             good: [false; W],
@@ -102,6 +104,7 @@ impl<const W: usize> Lanes<W> {
     }
 
     /// Lanes that take part.
+    #[inline(always)]
     fn alive(&self) -> impl Iterator<Item = usize> + '_ {
         (0..W).filter(|&lane| self.good[lane])
     }
@@ -114,12 +117,14 @@ impl<const W: usize> Lanes<W> {
     }
 
     /// One past the last of `keys` that a lane sees.
+    #[inline(always)]
     fn seen_end(&self, lane: usize, keys: &Range<usize>) -> usize {
         let end = usize::try_from(self.last_key[lane] + 1).unwrap_or(0);
         end.clamp(keys.start, keys.end)
     }
 
     /// Pairs of a block.
+    #[inline(always)]
     fn pairs(&self, keys: &Range<usize>) -> u64 {
         // Lanes see ever more keys: where the first sees all, all do.
         if self.n_good == W as u64 && self.seen_end(0, keys) == keys.end {
@@ -130,6 +135,7 @@ impl<const W: usize> Lanes<W> {
     }
 
     /// Counts every pair of a range of keys by offset.
+    #[inline(always)]
     fn add_runs(
         &self,
         offsets: Offsets,
@@ -153,6 +159,7 @@ impl<const W: usize> Lanes<W> {
     }
 
     /// Smallest and largest sum.
+    #[inline(always)]
     fn sums(&self) -> (f64, f64) {
         self.alive()
             .fold((f64::INFINITY, 0.0), |(least, most), lane| {
@@ -315,23 +322,27 @@ fn find_blocks<const W: usize>(
 ) -> (f32, f64) {
     buffers.blocks.clear();
     buffers.diagonal.clear();
-    let (mut raw_max, mut far) = (0.0_f32, 0.0_f32);
+    buffers.ranges.clear();
     let all_good = lanes.n_good == W as u64;
     let none = [0.0_f32; W];
     let rows = lanes.rows(&none);
-    for start in (tile.proven_zero_before..tile.keys_end()).step_by(CHUNK) {
+    let from = tile.proven_zero_before;
+    let diagonal = tile.diagonal_from().max(from);
+    tile.ranges(from..diagonal, &rows, &mut buffers.ranges);
+    for start in (diagonal..tile.keys_end()).step_by(CHUNK) {
         let keys = start..(start + CHUNK).min(tile.keys_end());
-        let diagonal = start >= tile.diagonal_from();
-        let range = tile.range(keys.clone(), &rows);
-        raw_max = raw_max.max(range.raw);
-        far = far.max(range.far);
-        if diagonal {
-            buffers.diagonal.push(range.high[..W].to_vec());
-        }
+        let (range, high) = tile.range_of_pairs(keys, &rows);
+        buffers.ranges.push(range);
+        buffers.diagonal.push(high[..W].to_vec());
+    }
+    let (mut raw_max, mut far) = (0.0_f32, 0.0_f32);
+    for (start, range) in (from..).step_by(CHUNK).zip(&buffers.ranges) {
+        let is_diagonal = start >= diagonal;
+        (raw_max, far) = (raw_max.max(range.raw), far.max(range.far));
         buffers.blocks.push(Block {
-            keys,
-            hidden: diagonal || !all_good,
-            diagonal,
+            keys: start..(start + CHUNK).min(tile.keys_end()),
+            hidden: is_diagonal || !all_good,
+            diagonal: is_diagonal,
             near: range.near,
             far: range.far,
         });
