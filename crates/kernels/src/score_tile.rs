@@ -22,7 +22,7 @@ pub struct ScoreTile<'a> {
     pub n_rows: usize,
     /// Keys of the whole call.
     pub n_keys: usize,
-    /// Lanes of the tile: 8, 16, 24 or 48.
+    /// Lanes of the tile: 8, 16 or 48.
     pub lanes: usize,
     /// `[n_rows]`: largest score with bias, in nats.
     pub row_max: &'a [f32],

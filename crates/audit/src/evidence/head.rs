@@ -397,7 +397,6 @@ impl HeadObserver {
         match tile.lanes {
             8 => take_tile_of::<8>(counts, job, call, tile, scratch),
             16 => take_tile_of::<16>(counts, job, call, tile, scratch),
-            24 => take_tile_of::<24>(counts, job, call, tile, scratch),
             48 => take_tile_of::<48>(counts, job, call, tile, scratch),
             lanes => unreachable!("a tile of {lanes} lanes"),
         }
