@@ -141,6 +141,32 @@ class Ours:
         self.process.wait()
 
 
+def pin(process, threads, work, first_works):
+    """Gives each of the threads that do `work` a processor of its own: systems have been seen to run both on one for a while.
+
+    `first_works`: whether the first thread of the process is one of them.
+    """
+
+    def used():
+        times = {}
+        for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+            times[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+        return times
+
+    before = used()
+    work()
+    # The clock of a thread that still runs is a tick late.
+    time.sleep(0.02)
+    after = used()
+    if not first_works:
+        after.pop(process)
+    busy = lambda task: after[task] - before.get(task, 0)
+    busiest = sorted(after, key=busy, reverse=True)[:threads]
+    processors = sorted(os.sched_getaffinity(0))
+    for place, task in enumerate(sorted(busiest)):
+        os.sched_setaffinity(task, {processors[place % len(processors)]})
+
+
 def free_gib():
     for line in open("/proc/meminfo"):
         if line.startswith("MemAvailable"):
@@ -172,13 +198,36 @@ def attention(threads, what, n, rounds, programs):
             reasons[name] = "does not run: " + str(error).strip().split("\n")[0][:60]
     clock = 1 if threads == 1 else 0
     ours.time(what, n)
+    everywhere = os.sched_getaffinity(0)
+    if threads > 1:
+        pin(ours.process.pid, threads, lambda: ours.time(what, n), False)
+        if ways:
+            name, way = next(iter(ways.items()))
+            pin(os.getpid(), threads, lambda: torch.time(way, n, backward), True)
     for _ in range(rounds):
         times["Snellen"].append(ours.time(what, n)[clock])
         for name, way in ways.items():
             times[name].append(torch.time(way, n, backward)[clock])
     ours.close()
+    # Programs that are started from here inherit it.
+    os.sched_setaffinity(0, everywhere)
     medians = {name: statistics.median(values) for name, values in times.items()}
     return medians, reasons
+
+
+def scaling(threads, n, rounds, programs):
+    """Milliseconds by the wall clock of our forward pass on one thread and on several, in turn."""
+    sides = {count: Ours(programs, count) for count in (1, threads)}
+    for count, ours in sides.items():
+        ours.time("forward", n)
+        pin(ours.process.pid, count, lambda: ours.time("forward", n), False)
+    times = {count: [] for count in sides}
+    for _ in range(rounds):
+        for count, ours in sides.items():
+            times[count].append(ours.time("forward", n)[0])
+    for ours in sides.values():
+        ours.close()
+    return {count: statistics.median(values) for count, values in times.items()}
 
 
 # ---------------------------------------------------------------- measure: child processes
@@ -300,6 +349,11 @@ def main():
     print("|---|---|---|---|---|", flush=True)
     for threads in options.threads:
         unit = "CPU ms" if threads == 1 else "ms"
+        for n in options.lengths if threads > 1 else []:
+            medians = scaling(threads, n, 4 * options.rounds, programs)
+            for count, value in medians.items():
+                times = f"{medians[1] / value:.2f} times one thread"
+                print(f"| attention forward, {n}, alone | {count} | Snellen | {value:.1f} ms | {times} |", flush=True)
         for what, lengths in [("forward", options.lengths), ("backward", options.backward)]:
             label = "attention forward" if what == "forward" else "attention forward + backward"
             for n in lengths:

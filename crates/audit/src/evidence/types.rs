@@ -68,9 +68,10 @@ pub struct HeadEvidence {
     /// Largest absolute scaled content score `|q.k| * scale` of any pair that f32 attention sees (weight not exactly zero), before
     /// the bias, nats. The static bound `score_bound` bounds it.
     pub max_score: Option<f64>,
-    /// Share of pairs whose weight is below `2^-9` of the row sum: a bf16 output cannot show them.
+    /// Share of pairs whose weight is below `2^-9` of the row sum: a bf16 output cannot show them. A pair within a few roundings of
+    /// f32 of the limit can fall on either side.
     pub share_below_bf16_ulp: Option<f64>,
-    /// Share of pairs whose weight is below `2^-24` of the row sum: an f32 accumulation cannot show them.
+    /// The same for `2^-24`: an f32 accumulation cannot show them.
     pub share_below_f32_ulp: Option<f64>,
     /// What content offered against distance.
     pub advantage: ContentAdvantage,
