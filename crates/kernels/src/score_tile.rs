@@ -30,6 +30,8 @@ pub struct ScoreTile<'a> {
     pub row_sum: &'a [f32],
     /// `[n_rows]`: logarithm of the sum of `exp(score)`, in nats.
     pub row_lse: &'a [f32],
+    /// `[n_rows]`: logarithm of `row_sum`; 0 for a row that sees nothing.
+    pub row_ln_sum: &'a [f64],
     /// `[n_rows]`: sum of `exp(score - max) (max - score)`, nats, from the forward pass.
     pub row_gap: &'a [f32],
     /// Keys before this one were not computed, as [`crate::HeadSink::spare_scores`] allowed; a multiple of

@@ -282,6 +282,8 @@ fn kept_ranges<S: Lanes>(
     out: &mut Vec<BlockRange>,
 ) {
     let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
+    // A lane that takes part sees its own key, and so all keys before the diagonal.
+    let last = relative_keys(rows.last_key, &keys);
     for start in keys.step_by(KEY_BLOCK) {
         let ends = tile.ends(start);
         let mut spread = Spread::new(s);
@@ -289,12 +291,7 @@ fn kept_ranges<S: Lanes>(
             let at = v * S::WIDTH;
             // SAFETY: `ranges` has checked every length; the ends of a block hold a value a lane.
             unsafe {
-                // A lane that takes part sees its own key, and so all keys before the diagonal.
-                let mut idle = [0.0; 16];
-                for lane in 0..S::WIDTH {
-                    idle[lane] = rows.last_key[at + lane] as f32;
-                }
-                let good = s.le(s.splat(0.0), s.load(idle.as_ptr()));
+                let good = s.le(s.splat(0.0), s.load(last.as_ptr().add(at)));
                 let low = s.select(good, s.load(ends.low.as_ptr().add(at)), inf);
                 let high = s.select(good, s.load(ends.high.as_ptr().add(at)), lowest);
                 let most = s.max(s.load(ends.raw_high.as_ptr().add(at)), spread.size);

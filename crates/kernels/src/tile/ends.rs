@@ -102,7 +102,9 @@ pub(super) unsafe fn write_out<S: Lanes, const NV: usize>(
             *to.lse.add(r) = if sum <= 0.0 {
                 f32::NEG_INFINITY
             } else {
-                (max + sum.ln() - LIFT_LN) as f32
+                let ln = sum.ln();
+                to.ln_sum[r] = ln - LIFT_LN;
+                (max + ln - LIFT_LN) as f32
             };
         }
     }

@@ -167,6 +167,8 @@ pub(crate) struct TileOut {
     pub(crate) max: [f32; TILE_MAX],
     /// `[rows]`: sums of `exp(score - max)`.
     pub(crate) sum: [f32; TILE_MAX],
+    /// `[rows]`: their logarithms; not written for rows that see nothing.
+    pub(crate) ln_sum: [f64; TILE_MAX],
     /// `[rows]`: sums of `exp(score - max) (max - score)`, if whole tiles are watched.
     pub(crate) gap: [f32; TILE_MAX],
     /// Width of the tile: the queries, and lanes without one.

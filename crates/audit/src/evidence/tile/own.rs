@@ -36,7 +36,7 @@ fn masses<const W: usize>(
     let mut ln_sums = (f64::INFINITY, 0.0_f64);
     for lane in lanes.alive() {
         let (sum, query) = (lanes.sum[lane], tile.first_query + lane);
-        let ln_sum = sum.ln();
+        let ln_sum = tile.row_ln_sum[lane];
         ln_sums = (ln_sums.0.min(ln_sum), ln_sums.1.max(ln_sum));
         own.entropy_sum += ln_sum + f64::from(tile.row_gap[lane]) / sum;
         if query > 0 {
