@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use kernels::{LaneBias, RoundedEntries, lane_gaps};
+use kernels::{LaneBias, LaneRounding, RoundedEntries, lane_gaps};
 
 use crate::evidence::scan::Real;
 use crate::evidence::table::Rounding;
@@ -71,6 +71,24 @@ impl LaneTable {
                 keys,
             ))
         })
+    }
+
+    /// The entries of a block, if they are raw score plus bias, whatever is rounded to 16 bits.
+    #[inline(always)]
+    pub(crate) fn sums<const W: usize>(
+        &self,
+        first_query: usize,
+        keys: &Range<usize>,
+    ) -> Option<RoundedEntries<'_>> {
+        let keep = LaneRounding::Keep;
+        let plain = |bias| RoundedEntries {
+            bias,
+            scaled: keep,
+            sum: keep,
+        };
+        let bias = self.plain_bias::<W>(first_query, keys);
+        bias.map(plain)
+            .or_else(|| self.rounded::<W>(first_query, keys))
     }
 
     /// The entries of a block, if they are rounded to 16 bits somewhere.

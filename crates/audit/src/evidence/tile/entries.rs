@@ -30,14 +30,7 @@ impl Taker<'_> {
             if f64::from(block.near) - self.slack > ROOM_NATS {
                 continue;
             }
-            let rounded = self.table.rounded::<W>(self.tile.first_query, &block.keys);
-            if let (Some(entries), Some(max)) = (rounded, T::narrow(&mut max)) {
-                let keys = block.keys.clone();
-                self.tile
-                    .raise_rounded(keys, &entries, &lanes.last_key, max);
-                continue;
-            }
-            T::raise(self.entries::<T, W>(&block, lanes, buffers), &mut max);
+            self.raise(&block, lanes, buffers, &mut max);
         }
         for lane in 0..W {
             if lanes.good[lane] && !max[lane].to_f64().is_finite() {
@@ -51,6 +44,25 @@ impl Taker<'_> {
             }
         }
         max
+    }
+
+    /// Raises each lane's maximum to its largest entry in a block.
+    #[inline(always)]
+    pub(super) fn raise<T: Carrier, const W: usize>(
+        &self,
+        block: &Block,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+        max: &mut [T; W],
+    ) {
+        let entries = self.table.sums::<W>(self.tile.first_query, &block.keys);
+        if let (Some(entries), Some(max)) = (entries, T::narrow(max)) {
+            let keys = block.keys.clone();
+            self.tile
+                .raise_rounded(keys, &entries, &lanes.last_key, max);
+            return;
+        }
+        T::raise(self.entries::<T, W>(block, lanes, buffers), max);
     }
 
     /// Entries of a block, the lowest value where a pair is hidden.

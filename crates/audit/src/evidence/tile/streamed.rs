@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use kernels::{ScoreTile, raise, sum_by_difference};
+use kernels::{ScoreTile, sum_by_difference};
 use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
 use super::plans::{Ones, Ranges, Taker};
-use super::{Lanes, PAD, TileScratch, array};
+use super::{Block, Lanes, PAD, TileScratch, array};
 use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
 use crate::evidence::scan::Real;
 
@@ -25,9 +25,10 @@ struct Visit<const W: usize> {
 }
 
 impl Taker<'_> {
-    /// Whether a plan can be taken from a tile: its blocks are whole blocks here, its threshold is that of the numerator.
+    /// Whether a plan can be taken from a tile: its blocks are whole blocks here or whole parts of one, its threshold is that of the
+    /// numerator.
     pub(super) fn can_stream(&self, key_block: usize, rules: &PlanRules) -> bool {
-        key_block.is_multiple_of(ScoreTile::BLOCK)
+        (key_block.is_multiple_of(ScoreTile::BLOCK) || ScoreTile::BLOCK.is_multiple_of(key_block))
             && !self.table.is_wide()
             && matches!(rules.own, ZeroRule::Fixed(_))
     }
@@ -43,7 +44,28 @@ impl Taker<'_> {
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
-        self.find_highs(lanes, buffers);
+        let mut whole = Vec::new();
+        if key_block < ScoreTile::BLOCK {
+            whole = std::mem::take(&mut buffers.blocks);
+            buffers.blocks = parts(&whole, key_block);
+        }
+        self.count_streamed(plan, rules, key_block, order, lanes, buffers);
+        if key_block < ScoreTile::BLOCK {
+            buffers.blocks = whole;
+        }
+    }
+
+    #[inline(always)]
+    fn count_streamed<const W: usize>(
+        &mut self,
+        plan: usize,
+        rules: &PlanRules,
+        key_block: usize,
+        order: BlockOrder,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
+        self.find_highs(key_block, lanes, buffers);
         let visits = visits::<W>(buffers, key_block, order);
         let settings = &self.job.plans[plan];
         let threshold = rules.own.gap(1.0);
@@ -150,27 +172,46 @@ impl Taker<'_> {
 
     /// Largest entry of each lane in each block.
     #[inline(always)]
-    fn find_highs<const W: usize>(&self, lanes: &Lanes<W>, buffers: &mut TileScratch) {
+    fn find_highs<const W: usize>(
+        &self,
+        key_block: usize,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
+        let kept = self.is_own && key_block >= ScoreTile::BLOCK;
         let mut highs = std::mem::take(&mut buffers.highs);
         highs.clear();
         let mut diagonal = 0;
         for index in 0..buffers.blocks.len() {
             let block = buffers.blocks[index].clone();
-            if self.is_own && block.diagonal {
+            if kept && block.diagonal {
                 highs.extend_from_slice(&buffers.diagonal[diagonal]);
                 diagonal += 1;
                 continue;
             }
-            if self.is_own {
+            if kept {
                 highs.extend_from_slice(self.tile.ends(block.keys.start).high);
                 continue;
             }
             let mut high = [f32::LOWEST; W];
-            raise(W, self.entries::<f32, W>(&block, lanes, buffers), &mut high);
+            self.raise(&block, lanes, buffers, &mut high);
             highs.extend_from_slice(&high);
         }
         buffers.highs = highs;
     }
+}
+
+/// Blocks cut into parts of `n` keys. Bounds on the gaps of a block hold for its parts.
+fn parts(blocks: &[Block], n: usize) -> Vec<Block> {
+    let part_of = |block: &Block, start: usize| Block {
+        keys: start..(start + n).min(block.keys.end),
+        ..block.clone()
+    };
+    let parts = blocks.iter().flat_map(|block| {
+        let starts = block.keys.clone().step_by(n);
+        starts.map(move |start| part_of(block, start))
+    });
+    parts.collect()
 }
 
 /// Two gaps: undecided are the pairs above the first and not above the second.
@@ -192,7 +233,7 @@ fn undecided_ends(threshold: f64) -> (f32, f32) {
 }
 
 /// Writes 1 over every pair that is beyond its lane's threshold or lost in the accumulator, 0 over the others; how many there are.
-#[inline(never)]
+#[inline(always)]
 fn lost_pairs<const W: usize>(
     plan: &PrecisionPlan,
     lost: f64,
@@ -201,18 +242,31 @@ fn lost_pairs<const W: usize>(
     risen: &[f64; W],
     out: &mut [f32],
 ) -> u64 {
-    let mut found = 0;
+    let mut found = [0.0_f32; W];
     let rows = gaps.as_chunks::<W>().0.iter();
     for (gap, out) in rows.zip(out.as_chunks_mut::<W>().0) {
+        // What is certain in a loop that vectorises; the exact rule takes an exponential.
+        let (mut blind, mut open) = ([0.0_f32; W], [0_u8; W]);
         for lane in 0..W {
-            let (near, risen) = (f64::from(gap[lane]), risen[lane]);
-            let blind = gap[lane] > threshold[lane]
-                || (near + risen > lost - CAST_NATS && is_lost(plan, near, risen));
-            out[lane] = f32::from(u8::from(blind));
-            found += u64::from(blind);
+            let total = f64::from(gap[lane]) + risen[lane];
+            let certain = gap[lane] > threshold[lane] || total > lost + CAST_NATS;
+            blind[lane] = if certain { 1.0 } else { 0.0 };
+            open[lane] = u8::from(!certain && total > lost - CAST_NATS);
         }
+        if open != [0; W] {
+            for lane in (0..W).filter(|&lane| open[lane] == 1) {
+                if is_lost(plan, f64::from(gap[lane]), risen[lane]) {
+                    blind[lane] = 1.0;
+                }
+            }
+        }
+        for lane in 0..W {
+            found[lane] += blind[lane];
+        }
+        *out = blind;
     }
-    found
+    // At most a block's pairs: exact.
+    found.iter().sum::<f32>() as u64
 }
 
 /// The tile's blocks in the order of the visit, with the running maxima.
