@@ -39,6 +39,7 @@ mod bias;
 pub mod emulated;
 pub mod erf;
 pub mod exp;
+mod extremes;
 mod forward;
 mod input;
 mod lane_counts;
@@ -57,6 +58,7 @@ mod weigh;
 pub use backward::{
     Gradients, attention_backward, attention_backward_with, attention_backward_workspace_bytes,
 };
+pub use extremes::{BlockRange, VisibleBlock};
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use lane_counts::{BANDS, Band, BandCounts, count_above};
@@ -65,4 +67,4 @@ pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;
-pub use weigh::{BlockRange, LaneRows, VisibleBlock, WeighedBlock};
+pub use weigh::{LaneRows, WeighedBlock};
