@@ -188,6 +188,8 @@ pub(crate) struct CallKey {
     n_keys: usize,
     /// Bits of the layer's scale.
     scale: u32,
+    /// Bits of the last query's bias on the first key and on its own.
+    bias: [u32; 2],
 }
 
 /// What is fixed for the duration of a call.
@@ -217,9 +219,11 @@ impl Call {
 
     /// That of the layer before, if it is the same: its tables take as long as a few tiles.
     fn of_tile(job: &Job, layer: usize, tile: &ScoreTile<'_>) -> Arc<Self> {
+        let last = tile.n_keys - 1;
         let key = CallKey {
             n_keys: tile.n_keys,
             scale: job.spec.score_scale(layer).to_bits(),
+            bias: [0, last].map(|key| tile.bias_at(last, key).to_bits()),
         };
         if let Some((known, call)) = job.calls().get(&tile.head)
             && *known == key
