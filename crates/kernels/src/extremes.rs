@@ -10,10 +10,11 @@
 
 use std::ops::Range;
 
+use crate::lane_loops::with_lane_bias;
 use crate::lanes::{Lanes, dispatch};
-use crate::score_tile::ScoreTile;
-use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, NoBias, TILE_MAX, TileBias};
-use crate::weigh::{LaneRows, relative_keys};
+use crate::score_tile::{ScoreTile, check_block};
+use crate::tile::{AddBias, KEY_BLOCK, TILE_MAX};
+use crate::weigh::relative_keys;
 
 /// Largest raw scores of a block, nats; minus infinity (`size`: 0) where there is no such pair.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +39,20 @@ pub struct BlockRange {
 }
 
 impl ScoreTile<'_> {
-    /// The ranges of the whole blocks `keys`, before the diagonal, are added to `out`. Reads only what was kept of each block.
+    /// The ranges of the whole blocks `keys`, before the diagonal, are added to `out`. Reads only what was kept of each block. `max`
+    /// and `last_key` hold a value a lane, the largest score and the last key that the lane sees, -1 for a lane that takes no part.
     ///
     /// # Panics
-    /// If those are not whole blocks before the diagonal, or if a slice of `rows` has another length.
-    pub fn ranges(&self, keys: Range<usize>, rows: &LaneRows<'_>, out: &mut Vec<BlockRange>) {
-        self.check_rows(rows);
+    /// If those are not whole blocks before the diagonal, or if a slice has another length.
+    pub fn ranges(
+        &self,
+        keys: Range<usize>,
+        max: &[f32],
+        last_key: &[i32],
+        out: &mut Vec<BlockRange>,
+    ) {
+        self.check_lanes(max.len());
+        self.check_lanes(last_key.len());
         assert!(
             keys.start.is_multiple_of(KEY_BLOCK)
                 && keys.end.is_multiple_of(KEY_BLOCK)
@@ -54,30 +63,34 @@ impl ScoreTile<'_> {
         dispatch!(
             self.isa,
             kept_ranges,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>, out: &mut Vec<BlockRange>)
-                = (self, keys, rows, out)
+            (tile: &ScoreTile<'_>, keys: Range<usize>, max: &[f32], last_key: &[i32], out: &mut Vec<BlockRange>)
+                = (self, keys, max, last_key, out)
         );
     }
 
-    /// The range of a block, or of the visible part of one, and each lane's largest score, minus infinity if it sees nothing.
+    /// The range of a block, or of the visible part of one, and each lane's largest score, minus infinity if it sees nothing. `max` and
+    /// `last_key` as in [`ScoreTile::ranges`].
     ///
     /// # Panics
     /// As [`ScoreTile::weigh`].
     pub fn range_of_pairs(
         &self,
         keys: Range<usize>,
-        rows: &LaneRows<'_>,
+        max: &[f32],
+        last_key: &[i32],
     ) -> (BlockRange, [f32; TILE_MAX]) {
-        self.check(&keys, rows);
+        self.check_lanes(max.len());
+        self.check_lanes(last_key.len());
+        check_block(&keys);
         dispatch!(
             self.isa,
             range_lanes,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>) -> (BlockRange, [f32; TILE_MAX])
-                = (self, keys, rows)
+            (tile: &ScoreTile<'_>, keys: Range<usize>, max: &[f32], last_key: &[i32]) -> (BlockRange, [f32; TILE_MAX])
+                = (self, keys, max, last_key)
         )
     }
 
-    /// Largest raw scores of the pairs of a block whose gap, nats, is not above `gap`; `all` says that none is. Lanes that take no
+    /// Largest raw scores of the pairs of a block whose gap from `max`, one value a lane, is not above `gap` nats; `all` says that none is. Lanes that take no
     /// part hold anything.
     ///
     /// # Panics
@@ -85,42 +98,20 @@ impl ScoreTile<'_> {
     pub fn visible(
         &self,
         keys: Range<usize>,
-        rows: &LaneRows<'_>,
+        max: &[f32],
         gap: f32,
         recent: usize,
         all: bool,
     ) -> VisibleBlock {
-        self.check(&keys, rows);
+        self.check_lanes(max.len());
+        check_block(&keys);
         dispatch!(
             self.isa,
             visible_lanes,
-            (tile: &ScoreTile<'_>, keys: Range<usize>, rows: &LaneRows<'_>, gap: f32, recent: usize, all: bool) -> VisibleBlock
-                = (self, keys, rows, gap, recent, all)
+            (tile: &ScoreTile<'_>, keys: Range<usize>, max: &[f32], gap: f32, recent: usize, all: bool) -> VisibleBlock
+                = (self, keys, max, gap, recent, all)
         )
     }
-}
-
-/// Calls `$body` with the bias of the keys `$keys` of a tile as `$bias`.
-macro_rules! with_bias {
-    ($tile:expr, $keys:expr, $bias:ident => $body:expr) => {
-        match $tile.tile_bias {
-            TileBias::None => {
-                let $bias = NoBias;
-                $body
-            }
-            TileBias::ByKey(values) => {
-                let $bias = KeyBias(values[$keys.clone()].as_ptr());
-                $body
-            }
-            TileBias::ByDifference { table, zero } => {
-                // As far as the kernel itself reads.
-                let at = zero + $tile.first_query - $keys.start;
-                assert!(at + 1 >= $keys.len() && at + $tile.lanes <= table.len());
-                let $bias = DifferenceBias(table.as_ptr().wrapping_add(at));
-                $body
-            }
-        }
-    };
 }
 
 /// Extremes over the lanes of a block.
@@ -162,12 +153,13 @@ fn kept_ranges<S: Lanes>(
     s: S,
     tile: &ScoreTile<'_>,
     keys: Range<usize>,
-    rows: &LaneRows<'_>,
+    max: &[f32],
+    last_key: &[i32],
     out: &mut Vec<BlockRange>,
 ) {
     let (inf, lowest) = (s.splat(f32::INFINITY), s.splat(f32::NEG_INFINITY));
     // A lane that takes part sees its own key, and so all keys before the diagonal.
-    let last = relative_keys(rows.last_key, &keys);
+    let last = relative_keys(last_key, &keys);
     for start in keys.step_by(KEY_BLOCK) {
         let ends = tile.ends(start);
         let mut spread = Spread::new(s);
@@ -181,7 +173,7 @@ fn kept_ranges<S: Lanes>(
                 let most = s.max(s.load(ends.raw_high.as_ptr().add(at)), spread.size);
                 let least = s.sub(s.splat(0.0), s.load(ends.raw_low.as_ptr().add(at)));
                 spread.size = s.max(least, most);
-                spread.take(s, s.load(rows.max.as_ptr().add(at)), low, high);
+                spread.take(s, s.load(max.as_ptr().add(at)), low, high);
             }
         }
         out.push(spread.range(s));
@@ -193,11 +185,12 @@ fn range_lanes<S: Lanes>(
     s: S,
     tile: &ScoreTile<'_>,
     keys: Range<usize>,
-    rows: &LaneRows<'_>,
+    max: &[f32],
+    last_key: &[i32],
 ) -> (BlockRange, [f32; TILE_MAX]) {
     let mut spread = Spread::new(s);
     let mut highs = [f32::NEG_INFINITY; TILE_MAX];
-    let last = relative_keys(rows.last_key, &keys);
+    let last = relative_keys(last_key, &keys);
     let raw = tile.raw(keys.clone());
     for v in 0..tile.lanes / S::WIDTH {
         let at = v * S::WIDTH;
@@ -205,12 +198,12 @@ fn range_lanes<S: Lanes>(
         unsafe {
             let last = s.load(last.as_ptr().add(at));
             let (low, high);
-            with_bias!(tile, keys, bias => {
+            with_lane_bias!(tile.lane_bias(&keys), keys, bias => {
                 let size = &mut spread.size;
                 (low, high) = scan_range(s, keys.len(), raw, bias, v, tile.lanes, last, size);
             });
             s.store(highs.as_mut_ptr().add(at), high);
-            spread.take(s, s.load(rows.max.as_ptr().add(at)), low, high);
+            spread.take(s, s.load(max.as_ptr().add(at)), low, high);
         }
     }
     (spread.range(s), highs)
@@ -253,7 +246,7 @@ fn visible_lanes<S: Lanes>(
     s: S,
     tile: &ScoreTile<'_>,
     keys: Range<usize>,
-    rows: &LaneRows<'_>,
+    max: &[f32],
     gap: f32,
     recent: usize,
     all: bool,
@@ -264,15 +257,15 @@ fn visible_lanes<S: Lanes>(
         near: [f32::NEG_INFINITY; TILE_MAX],
         size: [0.0; TILE_MAX],
     };
-    with_bias!(tile, keys, bias => {
+    with_lane_bias!(tile.lane_bias(&keys), keys, bias => {
         for v in 0..tile.lanes / S::WIDTH {
             // SAFETY: `visible` has checked every length.
             unsafe {
                 let bounds = (gap, recent);
                 if all {
-                    visible_vector::<S, _, true>(s, tile, &keys, raw, bias, rows, v, bounds, &mut block);
+                    visible_vector::<S, _, true>(s, tile, &keys, raw, bias, max, v, bounds, &mut block);
                 } else {
-                    visible_vector::<S, _, false>(s, tile, &keys, raw, bias, rows, v, bounds, &mut block);
+                    visible_vector::<S, _, false>(s, tile, &keys, raw, bias, max, v, bounds, &mut block);
                 }
             }
         }
@@ -292,7 +285,7 @@ unsafe fn visible_vector<S: Lanes, B: AddBias, const ALL: bool>(
     keys: &Range<usize>,
     raw: &[f32],
     bias: B,
-    rows: &LaneRows<'_>,
+    max: &[f32],
     v: usize,
     (gap, recent): (f32, usize),
     block: &mut VisibleBlock,
@@ -309,7 +302,7 @@ unsafe fn visible_vector<S: Lanes, B: AddBias, const ALL: bool>(
     let recent = s.splat(recent as f32);
     // SAFETY: by the caller's promise.
     unsafe {
-        let max = s.load(rows.max.as_ptr().add(v * w));
+        let max = s.load(max.as_ptr().add(v * w));
         let at = |j: usize| s.load(raw.as_ptr().add(j * tile.lanes + v * w));
         for j in 0..far_end {
             let score = at(j);

@@ -10,10 +10,10 @@
 
 use std::ops::Range;
 
-use crate::lane_loops::{Diagonals, LaneBias};
+use crate::lane_loops::{Diagonals, LaneBias, with_lane_bias};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::score_tile::ScoreTile;
-use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, NoBias, TILE_MAX, TileBias};
+use crate::tile::{AddBias, KEY_BLOCK, TILE_MAX};
 use crate::weigh::relative_keys;
 
 /// Two thresholds, one value a lane, the second never the smaller.
@@ -59,8 +59,9 @@ impl ScoreTile<'_> {
         let block = Block {
             tile: self,
             raw: self.raw(keys.clone()),
+            // Resolved here: there are enough versions of the loop.
+            bias: bias.or_else(|| self.lane_bias(&keys)),
             keys,
-            bias,
             max,
             last_key,
         };
@@ -208,29 +209,7 @@ fn count_gaps<S: Lanes>(
     bands: &[Band<'_>],
     to: Option<&mut [f32]>,
 ) -> BandCounts {
-    // One call for each form of a bias, wherever it comes from: there are enough versions of the loop.
-    let (mut by_key, mut by_difference) = (None, None);
-    match (block.bias, block.tile.tile_bias) {
-        (Some(LaneBias::ByKey(bias)), _) => by_key = Some(bias.as_ptr()),
-        (Some(LaneBias::ByDifference(bias)), _) => {
-            by_difference = Some(bias.as_ptr().wrapping_add(block.keys.len() - 1));
-        }
-        (None, TileBias::None) => {}
-        (None, TileBias::ByKey(values)) => {
-            by_key = Some(values[block.keys.clone()].as_ptr());
-        }
-        (None, TileBias::ByDifference { table, zero }) => {
-            // As far as the kernel itself reads.
-            let at = zero + block.tile.first_query - block.keys.start;
-            assert!(at + 1 >= block.keys.len() && at + block.tile.lanes <= table.len());
-            by_difference = Some(table.as_ptr().wrapping_add(at));
-        }
-    }
-    match (by_key, by_difference) {
-        (Some(bias), _) => count_biased(s, block, KeyBias(bias), bands, to),
-        (_, Some(bias)) => count_biased(s, block, DifferenceBias(bias), bands, to),
-        _ => count_biased(s, block, NoBias, bands, to),
-    }
+    with_lane_bias!(block.bias, block.keys, bias => count_biased(s, block, bias, bands, to))
 }
 
 #[inline(always)]

@@ -26,6 +26,28 @@ pub enum LaneBias<'a> {
     ByDifference(&'a [f32]),
 }
 
+/// Calls `$body` with what adds an optional [`LaneBias`] of the keys `$keys` as `$bias`.
+macro_rules! with_lane_bias {
+    ($of:expr, $keys:expr, $bias:ident => $body:expr) => {
+        match $of {
+            None => {
+                let $bias = $crate::tile::NoBias;
+                $body
+            }
+            Some($crate::lane_loops::LaneBias::ByKey(values)) => {
+                let $bias = $crate::tile::KeyBias(values.as_ptr());
+                $body
+            }
+            Some($crate::lane_loops::LaneBias::ByDifference(values)) => {
+                let first = values.as_ptr().wrapping_add($keys.len() - 1);
+                let $bias = $crate::tile::DifferenceBias(first);
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_lane_bias;
+
 /// `out = max - (raw + bias)` with one rounding each, or `out = raw + bias` without `max` (one value a lane).
 pub fn lane_gaps(
     lanes: usize,

@@ -67,4 +67,4 @@ pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;
-pub use weigh::{LaneRows, WeighedBlock};
+pub use weigh::WeighedBlock;

@@ -5,7 +5,10 @@
     reason = "vector loads and stores; each block states why it is sound"
 )]
 
+use std::ops::Range;
+
 use crate::input::HeadBias;
+use crate::lane_loops::LaneBias;
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::tile::{ENDS, HeadTask, KEY_BLOCK, TILE_MAX, TileBias, raw_rows};
 
@@ -70,6 +73,11 @@ fn turn<S: Lanes>(s: S, tile: &ScoreTile<'_>, stride: usize, end: usize, out: &m
     }
 }
 
+/// At least one key, and no more than a block's.
+pub(crate) fn check_block(keys: &Range<usize>) {
+    assert!((1..=KEY_BLOCK).contains(&keys.len()), "{} keys", keys.len());
+}
+
 /// Elements from one row to the next. Rows of a power-of-two length would fall into the same few cache sets.
 fn row_stride(keys: usize) -> usize {
     keys.next_multiple_of(KEY_BLOCK) + 16
@@ -106,7 +114,7 @@ impl<'a> ScoreTile<'a> {
 
     /// Raw scores of the keys `keys` from `proven_zero_before` on: scaled `q . k` in nats without bias, `[keys, lanes]`. Keys
     /// after a query hold what they would score.
-    pub fn raw(&self, keys: std::ops::Range<usize>) -> &'a [f32] {
+    pub fn raw(&self, keys: Range<usize>) -> &'a [f32] {
         assert!(
             self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
             "keys {keys:?} of {} from {}",
@@ -118,7 +126,7 @@ impl<'a> ScoreTile<'a> {
 
     /// What the forward pass has kept of the keys `keys` from `proven_zero_before` on: `[keys, lanes]`, [`crate::tile::LIFT`] times the
     /// exponential of score less reference, 0 for a key after its query.
-    pub(crate) fn weights(&self, keys: std::ops::Range<usize>) -> &'a [f32] {
+    pub(crate) fn weights(&self, keys: Range<usize>) -> &'a [f32] {
         assert!(
             self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
             "keys {keys:?} of {} from {}",
@@ -175,7 +183,7 @@ impl<'a> ScoreTile<'a> {
         dispatch!(
             self.isa,
             raw_rows,
-            (task: &HeadTask<'_>, rows: &[usize], keys: std::ops::Range<usize>, stride: usize, out: &mut [f32])
+            (task: &HeadTask<'_>, rows: &[usize], keys: Range<usize>, stride: usize, out: &mut [f32])
                 = (self.task, &in_call, 0..from, stride, out)
         );
         stride
@@ -200,6 +208,25 @@ impl<'a> ScoreTile<'a> {
                 = (self, stride, end, out)
         );
         stride
+    }
+
+    /// A slice of that many values has one a lane.
+    pub(crate) fn check_lanes(&self, values: usize) {
+        assert!(values == self.lanes, "one value a lane");
+    }
+
+    /// The bias of the forward pass on the keys `keys`, a block or a part of one that the tile reads; `None` if there is none.
+    #[inline(always)]
+    pub(crate) fn lane_bias(&self, keys: &Range<usize>) -> Option<LaneBias<'a>> {
+        match self.tile_bias {
+            TileBias::None => None,
+            TileBias::ByKey(values) => Some(LaneBias::ByKey(&values[keys.clone()])),
+            TileBias::ByDifference { table, zero } => {
+                let first = zero + self.first_query - keys.start;
+                let values = &table[first + 1 - keys.len()..first + self.lanes];
+                Some(LaneBias::ByDifference(values))
+            }
+        }
     }
 
     /// Bias in nats of a pair inside the mask; both are key indices.

@@ -13,19 +13,8 @@ use std::ops::Range;
 use crate::exp::exp;
 use crate::lane_loops::Diagonals;
 use crate::lanes::{Lanes, dispatch};
-use crate::score_tile::ScoreTile;
-use crate::tile::{KEY_BLOCK, LIFT, TILE_MAX};
-
-/// What the passes over a tile have to know of every lane: slices of [`ScoreTile::lanes`] values.
-#[derive(Clone, Copy, Debug)]
-pub struct LaneRows<'a> {
-    /// Largest score, nats, from which gaps are taken.
-    pub max: &'a [f32],
-    /// Factor on the lane's weights: one over the row's sum; 0 for a lane that takes no part.
-    pub share: &'a [f32],
-    /// Last key that the lane sees; -1 for a lane that takes no part.
-    pub last_key: &'a [i32],
-}
+use crate::score_tile::{ScoreTile, check_block};
+use crate::tile::{LIFT, TILE_MAX};
 
 /// What [`ScoreTile::weigh`] found in a block.
 #[derive(Clone, Copy, Debug)]
@@ -37,35 +26,25 @@ pub struct WeighedBlock {
 }
 
 impl ScoreTile<'_> {
-    pub(crate) fn check_rows(&self, rows: &LaneRows<'_>) {
-        let lengths = [rows.max.len(), rows.share.len(), rows.last_key.len()];
-        assert!(lengths == [self.lanes; 3], "one value a lane");
-    }
-
-    pub(crate) fn check(&self, keys: &Range<usize>, rows: &LaneRows<'_>) {
-        self.check_rows(rows);
-        assert!(
-            !keys.is_empty() && keys.len() <= KEY_BLOCK,
-            "{} keys",
-            keys.len()
-        );
-    }
-
     /// Adds the weights `share * exp(score - max)` of the keys `keys`, one block or the visible part of it, to `by_difference`,
     /// whose first value belongs to the difference of the tile's first query to the last of these keys and which has
-    /// `keys.len() - 1 + lanes` values; and counts those that reach each of two limits, if they are given. The exponentials are those of the forward
-    /// pass. Weights below `exp(-40)` of the largest of their row are taken as 0.
+    /// `keys.len() - 1 + lanes` values; and counts those that reach each of two limits, if they are given. `max` and `share` hold a
+    /// value a lane, the largest score and one over the row's sum, 0 for a lane that takes no part. The exponentials are those of the
+    /// forward pass. Weights below `exp(-40)` of the largest of their row are taken as 0.
     ///
     /// # Panics
     /// If the keys are more than a block or not there, or if a slice has another length.
     pub fn weigh(
         &self,
         keys: Range<usize>,
-        rows: &LaneRows<'_>,
+        max: &[f32],
+        share: &[f32],
         limits: [Option<f32>; 2],
         by_difference: &mut [f32],
     ) -> WeighedBlock {
-        self.check(&keys, rows);
+        self.check_lanes(max.len());
+        self.check_lanes(share.len());
+        check_block(&keys);
         assert!(
             by_difference.len() == keys.len() - 1 + self.lanes,
             "{} sums for {} keys",
@@ -75,37 +54,38 @@ impl ScoreTile<'_> {
         let block = Kept {
             weights: self.weights(keys.clone()),
             references: self.references(keys.start),
+            max,
+            share,
         };
         dispatch!(
             self.isa,
             weigh_lanes,
-            (block: Kept<'_>, rows: &LaneRows<'_>, limits: [Option<f32>; 2], to: &mut [f32]) -> WeighedBlock
-                = (block, rows, limits, by_difference)
+            (block: Kept<'_>, limits: [Option<f32>; 2], to: &mut [f32]) -> WeighedBlock
+                = (block, limits, by_difference)
         )
     }
 }
 
-/// What the forward pass has kept of one block.
+/// What the forward pass has kept of one block, `[keys, lanes]`, and of every lane.
 #[derive(Clone, Copy)]
 struct Kept<'a> {
-    /// `[keys, lanes]`
     weights: &'a [f32],
-    /// `[lanes]`
     references: &'a [f32],
+    max: &'a [f32],
+    share: &'a [f32],
 }
 
 #[inline(always)]
 fn weigh_lanes<S: Lanes>(
     s: S,
     block: Kept<'_>,
-    rows: &LaneRows<'_>,
     limits: [Option<f32>; 2],
     to: &mut [f32],
 ) -> WeighedBlock {
-    match rows.share.len() / S::WIDTH {
-        1 => weigh_vectors::<S, 1>(s, block, rows, limits, to),
-        2 => weigh_vectors::<S, 2>(s, block, rows, limits, to),
-        3 => weigh_vectors::<S, 3>(s, block, rows, limits, to),
+    match block.share.len() / S::WIDTH {
+        1 => weigh_vectors::<S, 1>(s, block, limits, to),
+        2 => weigh_vectors::<S, 2>(s, block, limits, to),
+        3 => weigh_vectors::<S, 3>(s, block, limits, to),
         n => unreachable!("a tile of {n} vectors"),
     }
 }
@@ -114,18 +94,17 @@ fn weigh_lanes<S: Lanes>(
 fn weigh_vectors<S: Lanes, const NV: usize>(
     s: S,
     block: Kept<'_>,
-    rows: &LaneRows<'_>,
     limits: [Option<f32>; 2],
     to: &mut [f32],
 ) -> WeighedBlock {
     // SAFETY: `weigh` has checked every length.
     unsafe {
         match limits {
-            [Some(a), Some(b)] => weigh_block::<S, NV, 2>(s, block, rows, [a, b], to),
-            [None, None] => weigh_block::<S, NV, 0>(s, block, rows, [], to),
-            [Some(a), None] => weigh_block::<S, NV, 1>(s, block, rows, [a], to),
+            [Some(a), Some(b)] => weigh_block::<S, NV, 2>(s, block, [a, b], to),
+            [None, None] => weigh_block::<S, NV, 0>(s, block, [], to),
+            [Some(a), None] => weigh_block::<S, NV, 1>(s, block, [a], to),
             [None, Some(b)] => {
-                let mut found = weigh_block::<S, NV, 1>(s, block, rows, [b], to);
+                let mut found = weigh_block::<S, NV, 1>(s, block, [b], to);
                 found.reaching.swap(0, 1);
                 found
             }
@@ -148,12 +127,11 @@ pub(crate) fn relative_keys(last_keys: &[i32], keys: &Range<usize>) -> [f32; TIL
 const FADED: f32 = -40.0;
 
 /// # Safety
-/// The slices of `rows` and the references hold a tile, the weights one for every key, `to` one and a value for every key but one.
+/// The slices of `block` hold a tile, the weights one for every key, `to` one and a value for every key but one.
 #[inline(always)]
 unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
     s: S,
     block: Kept<'_>,
-    rows: &LaneRows<'_>,
     limits: [f32; L],
     to: &mut [f32],
 ) -> WeighedBlock {
@@ -168,10 +146,10 @@ unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
         // What is not finite belongs to lanes that take no part.
         let mut absent = [s.le(zero, zero); NV];
         for v in 0..NV {
-            let share = s.load(rows.share.as_ptr().add(v * w));
+            let share = s.load(block.share.as_ptr().add(v * w));
             absent[v] = s.le(share, zero);
             let reference = s.load(block.references.as_ptr().add(v * w));
-            let rise = s.sub(reference, s.load(rows.max.as_ptr().add(v * w)));
+            let rise = s.sub(reference, s.load(block.max.as_ptr().add(v * w)));
             let weight = s.mul(exp(s, rise), s.mul(share, s.splat(1.0 / LIFT)));
             factor[v] = s.select(s.le(rise, s.splat(FADED)), zero, weight);
         }

@@ -57,11 +57,6 @@ fn compare(tile: &ScoreTile<'_>) {
     };
     let max = per_lane(&|lane| tile.row_max[lane]);
     let share = per_lane(&|lane| 1.0 / tile.row_sum[lane]);
-    let rows = LaneRows {
-        max: &max,
-        share: &share,
-        last_key: &last_key,
-    };
     let (mut turned, mut picked) = (vec![7.0; 3], Vec::new());
     let stride = tile.rows_into(&mut turned);
     let all: Vec<usize> = (0..tile.n_rows).collect();
@@ -82,10 +77,10 @@ fn compare(tile: &ScoreTile<'_>) {
         // Differences from that of the first query to the tile's last key on.
         let nearest = tile.keys_end() - keys.end;
         let to = &mut sums[nearest..nearest + keys.len() - 1 + n];
-        let block = tile.weigh(keys.clone(), &rows, LIMITS.map(Some), to);
-        let visible = tile.visible(keys.clone(), &rows, VISIBLE, RECENT, false);
-        check_range(tile, &keys, &rows, &seen, &gap);
-        check_beyond(tile, &keys, &rows, &seen, &gap);
+        let block = tile.weigh(keys.clone(), &max, &share, LIMITS.map(Some), to);
+        let visible = tile.visible(keys.clone(), &max, VISIBLE, RECENT, false);
+        check_range(tile, &keys, (&max, &last_key), &seen, &gap);
+        check_beyond(tile, &keys, (&max, &last_key), &seen, &gap);
         // Certain and uncertain: limits may be reached by a rounding.
         let mut counts = [[0_u64; 2]; 2];
         let mut all_seen = true;
@@ -136,12 +131,18 @@ fn compare(tile: &ScoreTile<'_>) {
             );
             let mut one = [None; 2];
             one[i] = Some(LIMITS[i]);
-            let again = tile.weigh(keys.clone(), &rows, one, &mut vec![0.0; keys.len() - 1 + n]);
+            let again = tile.weigh(
+                keys.clone(),
+                &max,
+                &share,
+                one,
+                &mut vec![0.0; keys.len() - 1 + n],
+            );
             assert_eq!((again.reaching[i], again.reaching[1 - i]), (found, 0));
         }
         let mut looks = vec![visible];
         if all_seen {
-            looks.push(tile.visible(keys.clone(), &rows, VISIBLE, RECENT, true));
+            looks.push(tile.visible(keys.clone(), &max, VISIBLE, RECENT, true));
         }
         for visible in looks {
             for lane in (0..n).filter(|&lane| good(lane)) {
@@ -169,11 +170,11 @@ fn compare(tile: &ScoreTile<'_>) {
 fn check_range(
     tile: &ScoreTile<'_>,
     keys: &Range<usize>,
-    rows: &LaneRows<'_>,
+    (max, last_key): (&[f32], &[i32]),
     seen: &dyn Fn(usize, usize) -> bool,
     gap: &dyn Fn(usize, usize) -> f32,
 ) {
-    let (range, highs) = tile.range_of_pairs(keys.clone(), rows);
+    let (range, highs) = tile.range_of_pairs(keys.clone(), max, last_key);
     let (mut near, mut far) = (f32::INFINITY, f32::NEG_INFINITY);
     for lane in 0..tile.lanes {
         let mut high = f32::NEG_INFINITY;
@@ -189,7 +190,7 @@ fn check_range(
     let size = raw.fold(0.0_f32, |size, x| size.max(x.abs()));
     let mut ranges = vec![range];
     if keys.end <= tile.diagonal_from() {
-        tile.ranges(keys.clone(), rows, &mut ranges);
+        tile.ranges(keys.clone(), max, last_key, &mut ranges);
         assert_eq!(ranges.len(), 2);
     }
     for range in ranges {
@@ -200,7 +201,7 @@ fn check_range(
 fn check_beyond(
     tile: &ScoreTile<'_>,
     keys: &Range<usize>,
-    rows: &LaneRows<'_>,
+    (max, last_key): (&[f32], &[i32]),
     seen: &dyn Fn(usize, usize) -> bool,
     gap: &dyn Fn(usize, usize) -> f32,
 ) {
@@ -219,9 +220,9 @@ fn check_beyond(
         Some(LaneBias::ByKey(&by_key)),
     ];
     for bias in biases {
-        let last = bias.is_none().then_some(rows.last_key);
+        let last = bias.is_none().then_some(last_key);
         let mut ones = vec![0.0; keys.len() - 1 + n];
-        let found = tile.beyond(keys.clone(), bias, rows.max, last, &bands, Some(&mut ones));
+        let found = tile.beyond(keys.clone(), bias, max, last, &bands, Some(&mut ones));
         let mut expected = [[0; 2]; 3];
         let mut by_difference = vec![0.0; keys.len() - 1 + n];
         for (j, key) in keys.clone().enumerate() {
@@ -230,9 +231,9 @@ fn check_beyond(
                 let gap = match bias {
                     None if !seen(lane, key) => continue,
                     None => gap(lane, key),
-                    Some(LaneBias::ByKey(bias)) => rows.max[lane] - (raw + bias[j]),
+                    Some(LaneBias::ByKey(bias)) => max[lane] - (raw + bias[j]),
                     Some(LaneBias::ByDifference(bias)) => {
-                        rows.max[lane] - (raw + bias[keys.len() - 1 - j + lane])
+                        max[lane] - (raw + bias[keys.len() - 1 - j + lane])
                     }
                 };
                 for (expected, band) in expected.iter_mut().zip(&bands) {

@@ -11,7 +11,7 @@ use crate::evidence::types::ContentAdvantage;
 /// Keys that count as recent: the query itself and the 19 before it (and, in encoders, the 19 after it).
 pub(crate) const RECENT: usize = 20;
 
-/// Rows that are looked at together: the widest tile of queries, whose scores are all computed where one of its rows is sampled.
+/// Rows that are looked at together: the widest tile of queries, which computes what its sampled rows lack at once.
 const RUN: usize = 48;
 
 /// Runs with sampled rows in longer texts, about, evenly spaced, and the step of the sampled rows in a run. In 2048 tokens that is

@@ -92,10 +92,10 @@ impl PlanRules {
             below[lane] = own[lane].min(below[lane]) - UNDECIDED_NATS;
             above[lane] = own[lane].max(above[lane]) + UNDECIDED_NATS;
         }
-        let weight = if self.weight_is_own {
-            own
+        let [weight] = if self.weight_is_own {
+            [own]
         } else {
-            self.weight.gaps([sums; 3])[0]
+            self.weight.gaps([sums])
         };
         [own, below, above, [self.numerator; W], weight]
     }

@@ -106,7 +106,7 @@ unsafe fn product_rows<S: Lanes, const R: usize, const NV: usize, const H: usize
     let w = S::WIDTH;
     // SAFETY: by the caller's promise.
     unsafe {
-        let acc = dots::<S, R, NV, H, false>(s, block, j, qt, [sp; 2].map(<*mut f32>::cast_const));
+        let acc = dots::<S, R, NV, H, false>(s, block, j, qt, [std::ptr::null(); 2]);
         for r in 0..R {
             for v in 0..NV {
                 s.store(sp.add(((j + r) * NV + v) * w), acc[r][v]);
@@ -235,8 +235,7 @@ unsafe fn score_rows<S: Lanes, B: AddBias, const R: usize, const NV: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         // Three loops, each small enough to be unrolled: rolled up, one loop would index the accumulators in memory.
-        let mut acc =
-            dots::<S, R, NV, 0, false>(s, block, j, qt, [sp; 2].map(<*mut f32>::cast_const));
+        let mut acc = dots::<S, R, NV, 0, false>(s, block, j, qt, [std::ptr::null(); 2]);
         for r in 0..R {
             for v in 0..NV {
                 acc[r][v] = bias.add(s, acc[r][v], j + r, v);

@@ -178,25 +178,25 @@ impl ZeroRule {
         }
     }
 
-    /// [`ZeroRule::gap`] of many sums, and of two more sums for each that are near it and mostly have the same.
+    /// [`ZeroRule::gap`] of `N` sums, `M` times: the further ones are near the first of their place and mostly have the same.
     #[inline(always)]
-    pub fn gaps<const N: usize>(&self, sums: [&[f64; N]; 3]) -> [[f64; N]; 3] {
+    pub fn gaps<const N: usize, const M: usize>(&self, sums: [&[f64; N]; M]) -> [[f64; N]; M] {
         let rule = match self {
-            ZeroRule::Fixed(gap) => return [[*gap; N]; 3],
+            ZeroRule::Fixed(gap) => return [[*gap; N]; M],
             ZeroRule::Quotient(rule) => rule,
         };
         // In loops of their own, which vectorise; logarithms do not.
-        let mut edges = [[0.0; N]; 3];
+        let mut edges = [[0.0; N]; M];
         for (edges, sums) in edges.iter_mut().zip(sums) {
             for i in 0..N {
                 edges[i] = rule.edge(sums[i]);
             }
         }
-        let mut gaps = [[0.0; N]; 3];
+        let mut gaps = [[0.0; N]; M];
         for i in 0..N {
             let gap = rule.gap_of_edge(edges[0][i]);
             gaps[0][i] = gap;
-            for near in 1..3 {
+            for near in 1..M {
                 gaps[near][i] = if edges[near][i] == edges[0][i] {
                     gap
                 } else {

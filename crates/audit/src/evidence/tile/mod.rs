@@ -21,7 +21,7 @@ mod streamed;
 
 use std::ops::Range;
 
-use kernels::{BlockRange, LaneRows, ScoreTile};
+use kernels::{BlockRange, ScoreTile};
 
 use crate::evidence::collector::Job;
 use crate::evidence::distance::{OffsetCounts, Offsets};
@@ -180,15 +180,6 @@ impl<const W: usize> Lanes<W> {
             }
         }
     }
-
-    /// The lanes as the kernel's passes take them.
-    fn rows<'a>(&'a self, share: &'a [f32; W]) -> LaneRows<'a> {
-        LaneRows {
-            max: &self.max,
-            share,
-            last_key: &self.last_key,
-        }
-    }
 }
 
 /// The buffer of whichever carrier a table needs.
@@ -324,14 +315,13 @@ fn find_blocks<const W: usize>(
     buffers.diagonal.clear();
     buffers.ranges.clear();
     let all_good = lanes.n_good == W as u64;
-    let none = [0.0_f32; W];
-    let rows = lanes.rows(&none);
     let from = tile.proven_zero_before;
     let diagonal = tile.diagonal_from().max(from);
-    tile.ranges(from..diagonal, &rows, &mut buffers.ranges);
+    let (max, last) = (&lanes.max, &lanes.last_key);
+    tile.ranges(from..diagonal, max, last, &mut buffers.ranges);
     for start in (diagonal..tile.keys_end()).step_by(CHUNK) {
         let keys = start..(start + CHUNK).min(tile.keys_end());
-        let (range, high) = tile.range_of_pairs(keys, &rows);
+        let (range, high) = tile.range_of_pairs(keys, max, last);
         buffers.ranges.push(range);
         buffers.diagonal.push(high[..W].to_vec());
     }

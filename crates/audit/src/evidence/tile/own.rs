@@ -49,7 +49,6 @@ fn masses<const W: usize>(
         let reciprocal = (1.0 / lanes.sum[lane]) as f32;
         share[lane] = if lanes.good[lane] { reciprocal } else { 0.0 };
     }
-    let rows = lanes.rows(&share);
     let mut oldest = tile.keys_end();
     let mut reaching = [0; 2];
     for block in &buffers.blocks {
@@ -73,7 +72,7 @@ fn masses<const W: usize>(
                 looked[i] = Some(limit);
             }
         }
-        let found = tile.weigh(keys.clone(), &rows, looked, mass);
+        let found = tile.weigh(keys.clone(), &lanes.max, &share, looked, mass);
         for (reaching, more) in reaching.iter_mut().zip(found.reaching) {
             *reaching += more;
         }
@@ -107,8 +106,6 @@ fn visible<const W: usize>(
     let near_from =
         tile.first_query.saturating_sub(RECENT - 1) / ScoreTile::BLOCK * ScoreTile::BLOCK;
     let lowest = f32::NEG_INFINITY;
-    let none = [0.0_f32; W];
-    let rows = lanes.rows(&none);
     let (mut far, mut recent) = ([lowest; W], [lowest; W]);
     let mut size = [0.0_f32; W];
     for block in &buffers.blocks {
@@ -126,7 +123,7 @@ fn visible<const W: usize>(
             continue;
         }
         let all = block.far <= INVISIBLE_NATS;
-        let found = tile.visible(keys.clone(), &rows, INVISIBLE_NATS, RECENT, all);
+        let found = tile.visible(keys.clone(), &lanes.max, INVISIBLE_NATS, RECENT, all);
         for lane in 0..W {
             far[lane] = far[lane].max(found.far[lane]);
             recent[lane] = recent[lane].max(found.near[lane]);

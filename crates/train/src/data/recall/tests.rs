@@ -22,10 +22,7 @@ fn every_answer_stands_where_the_question_says_and_nowhere_later() {
     for n in [8usize, 16, 64, 300] {
         for sample in 0..200 {
             let text: Vec<u32> = (0..=n as u32).map(|i| i % 100).collect();
-            let (mut ids, mut targets) = (text[..n].to_vec(), text[1..].to_vec());
-            let mut groups = vec![Group::None; n];
-            let mut stream = Stream::of(&[n as u64, sample]);
-            let questions = task.lay(&mut ids, &mut targets, &mut groups, &mut stream);
+            let (ids, targets, groups, questions) = laid(&task, &text, sample);
             asked += questions.len();
             for q in &questions {
                 assert_eq!(ids[q.row - q.distance], q.answer);
