@@ -1,5 +1,5 @@
 //! Cost of evidence as a ratio to attention without an observer:
-//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...] [PLAN,PLAN...]`, the plans instead of those of the list.
+//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...] [PLAN,PLAN...]`, the plans (or `none`) instead of those of the list.
 //!
 //! One thread, 16 heads of width 64 with the slopes of BLOOM-560m, random queries and keys (scores with a deviation of 2 nats):
 //! attention alone, with an observer that looks at nothing, and with the collector under several lists of plans. CPU time, medians
@@ -97,7 +97,7 @@ fn main() {
     let chosen: Vec<Vec<&str>> = args
         .iter()
         .filter(|arg| arg.parse::<usize>().is_err())
-        .map(|arg| arg.split(',').collect())
+        .map(|arg| arg.split(',').filter(|spec| *spec != "none").collect())
         .collect();
     let listed = || PLANS.iter().map(|specs| specs.to_vec()).collect();
     let plans = if chosen.is_empty() { listed() } else { chosen };

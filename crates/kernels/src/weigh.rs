@@ -135,15 +135,43 @@ unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
     limits: [f32; L],
     to: &mut [f32],
 ) -> WeighedBlock {
+    let w = S::WIDTH;
+    let mut takes_part = true;
+    for v in 0..NV {
+        // SAFETY: by the caller's promise.
+        let share = unsafe { s.load(block.share.as_ptr().add(v * w)) };
+        takes_part &= s.all(s.lt(s.splat(0.0), share));
+    }
+    // SAFETY: by the caller's promise.
+    unsafe {
+        if takes_part {
+            weigh_keys::<S, NV, L, true>(s, block, limits, to)
+        } else {
+            weigh_keys::<S, NV, L, false>(s, block, limits, to)
+        }
+    }
+}
+
+/// `ALL`: every lane takes part.
+///
+/// # Safety
+/// As for [`weigh_block`].
+#[inline(always)]
+unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>(
+    s: S,
+    block: Kept<'_>,
+    limits: [f32; L],
+    to: &mut [f32],
+) -> WeighedBlock {
     let (w, to) = (S::WIDTH, to.as_mut_ptr());
     let n = block.weights.len() / (NV * w);
     let (zero, one) = (s.splat(0.0), s.splat(1.0));
-    let limits = limits.map(|limit| s.splat(limit));
-    let (mut factor, mut weight) = ([zero; NV], [zero; NV]);
+    let (mut factor, mut first) = ([zero; NV], [zero; NV]);
+    // What is kept of a weight that is at the limit.
+    let mut cuts = [[zero; NV]; L];
     let mut reaching = [[zero; NV]; L];
     // SAFETY: by the caller's promise.
     unsafe {
-        // What is not finite belongs to lanes that take no part.
         let mut absent = [s.le(zero, zero); NV];
         for v in 0..NV {
             let share = s.load(block.share.as_ptr().add(v * w));
@@ -152,16 +180,25 @@ unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
             let rise = s.sub(reference, s.load(block.max.as_ptr().add(v * w)));
             let weight = s.mul(exp(s, rise), s.mul(share, s.splat(1.0 / LIFT)));
             factor[v] = s.select(s.le(rise, s.splat(FADED)), zero, weight);
+            for i in 0..L {
+                cuts[i][v] = s.div(s.splat(limits[i]), factor[v]);
+            }
         }
         let mut sums = Diagonals::<S, NV>::load(s, to);
         for j in (0..n).rev() {
             for v in 0..NV {
-                let kept = s.load(block.weights.as_ptr().add((j * NV + v) * w));
-                weight[v] = s.select(absent[v], zero, s.mul(kept, factor[v]));
-                sums.lanes[v] = s.add(sums.lanes[v], weight[v]);
+                let mut kept = s.load(block.weights.as_ptr().add((j * NV + v) * w));
+                if !ALL {
+                    // What is not finite belongs to lanes that take no part.
+                    kept = s.select(absent[v], zero, kept);
+                }
+                sums.lanes[v] = s.fma(kept, factor[v], sums.lanes[v]);
                 for i in 0..L {
-                    let reaches = s.le(limits[i], weight[v]);
+                    let reaches = s.le(cuts[i][v], kept);
                     reaching[i][v] = s.select(reaches, s.add(reaching[i][v], one), reaching[i][v]);
+                }
+                if j == 0 {
+                    first[v] = s.mul(kept, factor[v]);
                 }
             }
             if j > 0 {
@@ -174,7 +211,7 @@ unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
             reaching: [0; 2],
         };
         for v in 0..NV {
-            s.store(block.first.as_mut_ptr().add(v * w), weight[v]);
+            s.store(block.first.as_mut_ptr().add(v * w), first[v]);
         }
         for (total, reaching) in block.reaching.iter_mut().zip(reaching) {
             let lanes = reaching.into_iter().reduce(|a, b| s.add(a, b));
