@@ -410,7 +410,7 @@ impl Call<'_> {
             tile_bias: task.bias,
             isa: self.isa,
             task: &task,
-            first_row: at,
+            queries: scratch.queries(),
         });
     }
 }

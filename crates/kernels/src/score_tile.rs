@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::input::HeadBias;
 use crate::lane_loops::LaneBias;
 use crate::lanes::{Isa, Lanes, dispatch};
-use crate::tile::{ENDS, HeadTask, KEY_BLOCK, TILE_MAX, TileBias, raw_rows};
+use crate::tile::{ENDS, HeadTask, KEY_BLOCK, SomeKeys, TILE_MAX, TileBias, raw_of_keys};
 
 /// Scores of a few consecutive queries of one head against all keys they see, in a causal call without padding and without a
 /// soft cap. Lane `r` of every group of [`ScoreTile::lanes`] values belongs to query `first_query + r`; lanes from `n_rows` on
@@ -50,8 +50,8 @@ pub struct ScoreTile<'a> {
     /// What the tile was computed with, and from.
     pub(crate) isa: Isa,
     pub(crate) task: &'a HeadTask<'a>,
-    /// Row of the first query in the call.
-    pub(crate) first_row: usize,
+    /// `[width, lanes]`: the queries, scaled.
+    pub(crate) queries: &'a [f32],
 }
 
 /// Keys from `proven_zero_before` to `end`, a multiple of 16: `out[lane * stride + key] = raw[key * lanes + lane]`.
@@ -159,34 +159,19 @@ impl<'a> ScoreTile<'a> {
         }
     }
 
-    /// Raw scores of some queries (0-based within the tile), also of the keys that were not computed; row `i` begins at `i` times the
-    /// number that is returned, and holds anything behind the last key that its query sees.
-    pub fn whole_rows(&self, rows: &[usize], out: &mut Vec<f32>) -> usize {
-        assert!(
-            rows.iter().all(|&row| row < self.n_rows),
-            "rows {rows:?} of {}",
-            self.n_rows
-        );
-        let (from, end) = (self.proven_zero_before, self.keys_end());
-        let stride = row_stride(end);
-        let room = rows.len().next_multiple_of(16) * stride;
-        if out.len() < room {
-            out.resize(room, 0.0);
-        }
-        for (&row, out) in rows.iter().zip(out.chunks_mut(stride)) {
-            let lanes = self.raw[from * self.lanes..end * self.lanes].chunks_exact(self.lanes);
-            for (out, lanes) in out[from..end].iter_mut().zip(lanes) {
-                *out = lanes[row];
-            }
-        }
-        let in_call: Vec<usize> = rows.iter().map(|row| self.first_row + row).collect();
+    /// Raw scores of `n` keys, every `step`-th from `first` on, computed anew: also those before `proven_zero_before`. `[n, lanes]`, keys
+    /// after a query as in [`ScoreTile::raw`].
+    ///
+    /// # Panics
+    /// If the last of them is not before `n_keys`, or `out` has another length.
+    pub fn raw_of_keys(&self, first: usize, step: usize, n: usize, out: &mut [f32]) {
+        let keys = SomeKeys { first, step, n };
         dispatch!(
             self.isa,
-            raw_rows,
-            (task: &HeadTask<'_>, rows: &[usize], keys: Range<usize>, stride: usize, out: &mut [f32])
-                = (self.task, &in_call, 0..from, stride, out)
+            raw_of_keys,
+            (task: &HeadTask<'_>, lanes: usize, queries: &[f32], keys: SomeKeys, out: &mut [f32])
+                = (self.task, self.lanes, self.queries, keys, out)
         );
-        stride
     }
 
     /// Raw scores of every row, minus infinity before `proven_zero_before`: row `r` begins at `r` times the number that is returned, and holds anything

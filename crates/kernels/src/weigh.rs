@@ -172,6 +172,7 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
     let mut reaching = [[zero; NV]; L];
     // SAFETY: by the caller's promise.
     unsafe {
+        // What is not finite belongs to lanes that take no part.
         let mut absent = [s.le(zero, zero); NV];
         for v in 0..NV {
             let share = s.load(block.share.as_ptr().add(v * w));
@@ -180,6 +181,9 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
             let rise = s.sub(reference, s.load(block.max.as_ptr().add(v * w)));
             let weight = s.mul(exp(s, rise), s.mul(share, s.splat(1.0 / LIFT)));
             factor[v] = s.select(s.le(rise, s.splat(FADED)), zero, weight);
+            if !ALL {
+                factor[v] = s.select(absent[v], zero, factor[v]);
+            }
             for i in 0..L {
                 cuts[i][v] = s.div(s.splat(limits[i]), factor[v]);
             }
@@ -189,7 +193,6 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
             for v in 0..NV {
                 let mut kept = s.load(block.weights.as_ptr().add((j * NV + v) * w));
                 if !ALL {
-                    // What is not finite belongs to lanes that take no part.
                     kept = s.select(absent[v], zero, kept);
                 }
                 sums.lanes[v] = s.fma(kept, factor[v], sums.lanes[v]);

@@ -86,10 +86,15 @@ impl HeadSink for Sink {
         }
         let (mut kept, mut whole) = (Vec::new(), Vec::new());
         let stride = tile.rows_into(&mut kept);
-        // In another order, and some not at all.
-        let mut picked: Vec<usize> = (0..tile.n_rows).filter(|lane| lane % 7 != 3).collect();
-        picked.reverse();
-        assert_eq!(tile.whole_rows(&picked, &mut whole), stride);
+        whole.resize(tile.keys_end() * tile.lanes, 0.0);
+        tile.raw_of_keys(0, 1, tile.keys_end(), &mut whole);
+        for (first, step) in [(0, 5), (3, 16), (tile.keys_end() - 1, 1)] {
+            let n = tile.keys_end().saturating_sub(first).div_ceil(step);
+            let mut some = vec![0.0; n * tile.lanes];
+            tile.raw_of_keys(first, step, n, &mut some);
+            let all = whole.chunks(tile.lanes).skip(first).step_by(step);
+            assert_eq!(some, all.collect::<Vec<_>>().concat(), "{first}, {step}");
+        }
         for lane in 0..tile.n_rows {
             let query = tile.first_query + lane;
             let row = &kept[lane * stride..][..=query];
@@ -98,10 +103,9 @@ impl HeadSink for Sink {
             }
             let numbers = [tile.row_max, tile.row_sum, tile.row_lse].map(|x| x[lane]);
             self.rows.push((tile.head, query, row.to_vec(), numbers));
-            if let Some(at) = picked.iter().position(|&picked| picked == lane) {
-                let row = whole[at * stride..][..=query].to_vec();
-                self.whole.push((tile.head, query, row, numbers));
-            }
+            let row = whole.iter().skip(lane).step_by(tile.lanes);
+            let row = row.take(query + 1).copied().collect();
+            self.whole.push((tile.head, query, row, numbers));
         }
     }
 

@@ -141,19 +141,20 @@ impl PlanEvidence {
 }
 
 /// How far content ever raised a distant score: the raw score of a pair over that of a near one in the same row, nats. The largest
-/// values are over pairs that f32 attention sees (weight not exactly zero), the percentiles over all pairs of the sampled rows.
+/// values are over pairs that f32 attention sees (weight not exactly zero), the percentiles over a sample of all pairs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContentAdvantage {
     /// Largest raw score over the row's own diagonal, pairs with `d >= 1`, every row.
     pub largest_over_diagonal: Option<f64>,
-    /// 99th percentile of the same over pairs of the sampled rows.
+    /// 99th percentile of the same over the sampled pairs.
     pub p99_over_diagonal: Option<f64>,
     /// Largest raw score, pairs with `d >= 20`, over the best raw score among the row's last 20 keys, every row.
     pub largest_over_recent: Option<f64>,
-    /// 99th percentile of the same over pairs of the sampled rows.
+    /// 99th percentile of the same over the sampled pairs.
     pub p99_over_recent: Option<f64>,
-    /// Rows whose pairs entered the percentiles: a few evenly spaced ones, all of them in texts below 576 tokens.
-    pub sampled_rows: u64,
+    /// Pairs with `d >= 1` that entered the percentiles: all of them in texts below 182 tokens, 8 to 16 thousand in longer ones, evenly
+    /// spread over all rows.
+    pub sampled_pairs: u64,
     /// Width of a bin of the percentile's histogram, nats. The percentile is the upper edge of its bin.
     pub resolution: f64,
     /// Effective horizon, tokens: first distance at which the bias outweighs `largest_over_diagonal`. For linear ALiBi it is

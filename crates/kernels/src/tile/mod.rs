@@ -42,7 +42,7 @@ use crate::lanes::Lanes;
 use crate::skip::{AttentionStats, Bounds};
 use bound::{Proof, Reach};
 
-pub(crate) use rows::raw_rows;
+pub(crate) use rows::{SomeKeys, raw_of_keys};
 pub(crate) use scores::{AddBias, DifferenceBias, KeyBias, NoBias};
 
 use ends::{pack_rows, write_out};
@@ -212,6 +212,13 @@ pub(crate) struct Scratch {
     ot: Buffer,
     /// `[KEY_BLOCK, tile]`, scores and then weights
     s: Buffer,
+}
+
+impl Scratch {
+    /// The queries of the last tile, `[width, tile]`, scaled.
+    pub(crate) fn queries(&self) -> &[f32] {
+        self.qt.as_slice()
+    }
 }
 
 impl Scratch {

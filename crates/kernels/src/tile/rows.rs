@@ -1,68 +1,69 @@
-//! Raw scores of a few rows against keys whose blocks their tile has left out: the same bits as the tile would have had.
+//! Raw scores of a tile against some keys, whether or not their blocks were computed: the same bits as the tile has or would have had.
 #![allow(
     unsafe_code,
-    reason = "raw loads and stores; each block states why it is sound"
+    reason = "the queries are read raw; each block states why it is sound"
 )]
 
-use std::ops::Range;
-
 use super::scores::products;
-use super::{Block, Buffer, HeadTask, KEY_BLOCK};
+use super::{Block, HeadTask, Rows};
 use crate::lanes::Lanes;
 
-/// Writes `scale q . k` of query rows `rows` and keys `keys`, whole blocks: `out[i * stride + key]` for `rows[i]`.
+/// Every `step`-th key from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SomeKeys {
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+    pub(crate) n: usize,
+}
+
+/// Writes `scale q . k` of some keys, `[keys, lanes]`; `queries` are those of a tile of `lanes`, packed and scaled.
 #[inline(always)]
-pub(crate) fn raw_rows<S: Lanes>(
+pub(crate) fn raw_of_keys<S: Lanes>(
     s: S,
     task: &HeadTask<'_>,
-    rows: &[usize],
-    keys: Range<usize>,
-    stride: usize,
+    lanes: usize,
+    queries: &[f32],
+    keys: SomeKeys,
     out: &mut [f32],
 ) {
-    let (w, width) = (S::WIDTH, task.width);
+    let SomeKeys { first, step, n } = keys;
     assert!(
-        keys.start.is_multiple_of(KEY_BLOCK)
-            && keys.end.is_multiple_of(KEY_BLOCK)
-            && keys.end <= task.n_keys.min(stride)
-            && out.len() >= rows.len().next_multiple_of(w) * stride,
-        "keys {keys:?} of {} rows",
-        rows.len()
+        queries.len() >= task.width * lanes
+            && out.len() == n * lanes
+            && (n == 0 || first + (n - 1) * step < task.n_keys),
+        "{keys:?} of {}",
+        task.n_keys
     );
-    if keys.is_empty() {
+    if n == 0 {
         return;
     }
-    let (mut queries, mut scores) = (Buffer::new(width * w), Buffer::new(KEY_BLOCK * w));
-    let (qt, sp) = (queries.as_mut_ptr(), scores.as_mut_ptr());
-    for (group, rows) in rows.chunks(w).enumerate() {
-        for c in 0..width {
-            for lane in 0..w {
-                // SAFETY: a tile has such rows, so the head has; `qt` holds `width * w` values.
-                unsafe {
-                    let x = rows
-                        .get(lane)
-                        .map_or(0.0, |row| *task.q.ptr.add(row * task.q.stride + c));
-                    *qt.add(c * w + lane) = x * task.scale;
-                }
-            }
-        }
-        for j0 in keys.clone().step_by(KEY_BLOCK) {
-            let block = Block {
-                task,
-                first_query: j0,
-                j0,
-                nk: KEY_BLOCK,
-                diagonal: false,
-                padded: false,
-            };
-            // SAFETY: the keys exist; `out` has a row of `stride` values for each lane of the group.
-            unsafe {
-                products::<S, 8, 1>(s, &block, qt, sp);
-                let to = out.as_mut_ptr().add(group * w * stride + j0);
-                for at in (0..KEY_BLOCK).step_by(w) {
-                    s.transpose(sp.add(at * w), w, to.add(at), stride);
-                }
-            }
+    let (k, v) = (task.k, task.v);
+    let apart = |rows: Rows| Rows {
+        // SAFETY: key `first` exists.
+        ptr: unsafe { rows.ptr.add(first * rows.stride) },
+        stride: rows.stride * step,
+    };
+    let task = &HeadTask {
+        k: apart(k),
+        v: apart(v),
+        ..*task
+    };
+    let block = Block {
+        task,
+        first_query: 0,
+        j0: 0,
+        nk: n,
+        diagonal: false,
+        padded: false,
+    };
+    let (q, to) = (queries.as_ptr(), out.as_mut_ptr());
+    // SAFETY: `n` keys exist `step` apart; the queries are a tile's, and `out` has a row for each key.
+    unsafe {
+        match (S::WIDTH == 16, lanes / S::WIDTH) {
+            (_, 1) => products::<S, 8, 1>(s, &block, q, to),
+            (false, 2) => products::<S, 4, 2>(s, &block, q, to),
+            (true, 3) => products::<S, 8, 3>(s, &block, q, to),
+            (_, n) => unreachable!("a tile of {n} vectors"),
         }
     }
 }

@@ -75,11 +75,11 @@ pub struct MeasureHead {
     pub share_below_f32_ulp: Option<f64>,
     /// Largest content score over the row's own diagonal of a pair that f32 attention sees, nats.
     pub advantage_diagonal_max: Option<f64>,
-    /// 99th percentile over all pairs of the sampled rows: evenly spaced ones, every row of a text below 576 tokens.
+    /// 99th percentile over a sample of all pairs: all of them in a text below 182 tokens, 8 to 16 thousand in longer ones, spread evenly over all rows.
     pub advantage_diagonal_p99: Option<f64>,
     /// Largest content score of a pair that f32 attention sees, at distance 20 or more, over the best of the row's last 20 keys, nats.
     pub advantage_recent_max: Option<f64>,
-    /// 99th percentile of the same over the sampled rows.
+    /// 99th percentile of the same over the sampled pairs.
     pub advantage_recent_p99: Option<f64>,
     /// First distance at which the bias outweighs `advantage_diagonal_max`; `null` when it never does or when there is no
     /// advantage.

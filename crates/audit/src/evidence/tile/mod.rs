@@ -49,7 +49,7 @@ pub(crate) struct TileScratch {
     /// Mass and blind pairs at `PAD + difference`; zero between uses.
     mass: Vec<f32>,
     blind: Vec<f32>,
-    /// Rows that are sampled, or every row for what goes row by row.
+    /// Scores at sampled keys, or every row for what goes row by row.
     rows: Vec<f32>,
     /// Largest entry of each lane in each block, of one group.
     highs: Vec<f32>,
@@ -273,8 +273,8 @@ pub(crate) fn take_tile<const W: usize>(
         return;
     }
     let (raw_max, far) = find_blocks(tile, &lanes, buffers);
-    own::take(counts, job, tile, &lanes, buffers);
-    sample(counts, job, call, tile, scratch, &lanes);
+    let best = own::take(counts, job, tile, &lanes, buffers);
+    sample(counts, tile, &lanes, &best, &mut buffers.rows);
     for (index, group) in call.groups.iter().enumerate() {
         // Plans that have to go row by row.
         let mut left = Vec::new();
@@ -350,35 +350,47 @@ fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
     values.first_chunk().expect("a group of lanes")
 }
 
-/// Sampled rows go to the percentiles.
+/// Sampled pairs go to the percentiles.
 #[inline(always)]
 fn sample<const W: usize>(
     counts: &mut HeadCounts,
-    job: &Job,
-    call: &Call,
     tile: &ScoreTile<'_>,
-    scratch: &mut Scratch,
     lanes: &Lanes<W>,
+    best: &own::Best<W>,
+    scores: &mut Vec<f32>,
 ) {
-    let sampled = |lane: usize| {
-        let query = tile.first_query + lane;
-        query < tile.n_keys && counts.advantage.samples(query)
-    };
-    let sampled: Vec<usize> = lanes.alive().filter(|&lane| sampled(lane)).collect();
-    if sampled.is_empty() {
-        return;
+    let end = tile.keys_end();
+    let all_good = lanes.n_good == W as u64;
+    let mut from = tile.first_query;
+    // Mostly the tile is one run.
+    while from < end {
+        let (run_end, first, step) = counts.advantage.sampled_keys(from);
+        let queries = from..run_end.min(end);
+        let n = queries.end.saturating_sub(first).div_ceil(step);
+        if scores.len() < n * W {
+            scores.resize(n * W, 0.0);
+        }
+        tile.raw_of_keys(first, step, n, &mut scores[..n * W]);
+        for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
+            let mut lane = queries.start - tile.first_query;
+            let end = queries.end - tile.first_query;
+            while lane < end {
+                // Lanes that take no part are left out one by one.
+                let lanes_end = if all_good { end } else { lane + 1 };
+                if lanes.good[lane] {
+                    counts.advantage.sample_key(
+                        first + i * step,
+                        tile.first_query + lane,
+                        &scores[lane..lanes_end],
+                        &best.diagonal[lane..lanes_end],
+                        &best.recent[lane..lanes_end],
+                    );
+                }
+                lane = lanes_end;
+            }
+        }
+        from = queries.end;
     }
-    let mut rows = std::mem::take(&mut scratch.tile.rows);
-    let stride = tile.whole_rows(&sampled, &mut rows);
-    for (&lane, row) in sampled.iter().zip(rows.chunks(stride)) {
-        let query = tile.first_query + lane;
-        let (row, chunks) = (&row[..=query], &mut scratch.chunks);
-        let pairs = call.cut(query, row, chunks);
-        let recent = own::recent_best(&call.groups[0], tile, lanes, lane, row);
-        let view = assemble(job.offsets, query, row, chunks, pairs);
-        counts.advantage.sample(&view, row[query], recent);
-    }
-    scratch.tile.rows = rows;
 }
 
 /// Takes some plans of a group row by row, `own`: and the forward pass itself. `rows` says which lanes take part, and their sums.

@@ -6,7 +6,7 @@ use super::plans::ROOM_NATS;
 use super::{Lanes, PAD, TileScratch, array, flush_mass};
 use crate::evidence::advantage::RECENT;
 use crate::evidence::collector::Job;
-use crate::evidence::head::{Group, HeadCounts};
+use crate::evidence::head::HeadCounts;
 use crate::evidence::own::{HALF_BF16_ULP, HALF_F32_ULP, INVISIBLE_NATS};
 use crate::evidence::plan::UNSUMMED_NATS;
 
@@ -17,9 +17,17 @@ pub(super) fn take<const W: usize>(
     tile: &ScoreTile<'_>,
     lanes: &Lanes<W>,
     buffers: &mut TileScratch,
-) {
+) -> Best<W> {
     masses(counts, job, tile, lanes, buffers);
-    visible(counts, tile, lanes, buffers);
+    visible(counts, tile, lanes, buffers)
+}
+
+/// Raw scores that others are compared with; anything for lanes that do not take part.
+pub(super) struct Best<const W: usize> {
+    /// The query's own.
+    pub(super) diagonal: [f32; W],
+    /// Best visible one of the recent keys, the query's own included.
+    pub(super) recent: [f32; W],
 }
 
 /// Masses, entropy, key 0, and shares below an ulp.
@@ -102,7 +110,7 @@ fn visible<const W: usize>(
     tile: &ScoreTile<'_>,
     lanes: &Lanes<W>,
     buffers: &TileScratch,
-) {
+) -> Best<W> {
     let near_from =
         tile.first_query.saturating_sub(RECENT - 1) / ScoreTile::BLOCK * ScoreTile::BLOCK;
     let lowest = f32::NEG_INFINITY;
@@ -130,42 +138,17 @@ fn visible<const W: usize>(
             size[lane] = size[lane].max(found.size[lane]);
         }
     }
+    let mut best = Best {
+        diagonal: [0.0; W],
+        recent: [0.0; W],
+    };
     for lane in lanes.alive() {
         counts.own.max_score = counts.own.max_score.max(size[lane]);
         let query = tile.first_query + lane;
         if query < tile.n_keys {
             let own = tile.raw(query..query + 1)[lane];
             counts.advantage.best(own, recent[lane], far[lane]);
-        }
-    }
-}
-
-/// Best visible raw score among the recent keys of one row, the query's own included.
-pub(super) fn recent_best<const W: usize>(
-    group: &Group,
-    tile: &ScoreTile<'_>,
-    lanes: &Lanes<W>,
-    lane: usize,
-    row: &[f32],
-) -> f32 {
-    let table = group.lanes.as_ref().expect("the caller has looked");
-    let query = tile.first_query + lane;
-    let mut best = row[query];
-    for key in query
-        .saturating_sub(RECENT - 1)
-        .max(tile.proven_zero_before)..query
-    {
-        let mut gap = [0.0_f32; W];
-        let keys = key..key + 1;
-        table.gaps::<f32, W>(
-            tile.raw(keys.clone()),
-            tile.first_query,
-            &keys,
-            &lanes.max,
-            &mut gap,
-        );
-        if gap[lane] <= INVISIBLE_NATS {
-            best = best.max(row[key]);
+            (best.diagonal[lane], best.recent[lane]) = (own, recent[lane].max(own));
         }
     }
     best
