@@ -30,7 +30,7 @@ impl ScoreTile<'_> {
     /// Counts the pairs of the keys `keys` (one block, or the visible part of one) whose gap `max - (raw + bias)`, nats, one rounding
     /// each, is above each threshold of `bands`. `max` holds a value a lane. `bias` is that of the forward pass if it is not given.
     /// With `last_key`, pairs of a lane behind its last key (-1: all of them) are above nothing. Those above the second threshold of
-    /// the first band are added to `by_difference`, if it is given, as in [`ScoreTile::weigh`]; all counts there stay below 2^24.
+    /// the first band are added to `by_difference`, if it is given, as in [`ScoreTile::weigh`].
     ///
     /// # Panics
     /// If the keys are more than a block or not there, if there are more than [`BANDS`] bands or none, or if a slice has another
@@ -42,7 +42,7 @@ impl ScoreTile<'_> {
         max: &[f32],
         last_key: Option<&[i32]>,
         bands: &[Band<'_>],
-        by_difference: Option<&mut [f32]>,
+        by_difference: Option<&mut [u32]>,
     ) -> BandCounts {
         let n = self.lanes;
         assert!(
@@ -69,7 +69,7 @@ impl ScoreTile<'_> {
             dispatch!(
                 self.isa,
                 count_gaps,
-                (block: &Block<'_>, bands: &[Band<'_>], to: Option<&mut [f32]>) -> BandCounts
+                (block: &Block<'_>, bands: &[Band<'_>], to: Option<&mut [u32]>) -> BandCounts
                     = (&block, bands, to)
             )
         })
@@ -79,8 +79,8 @@ impl ScoreTile<'_> {
 /// Two bands at a time: three are seldom.
 fn in_parts(
     bands: &[Band<'_>],
-    by_difference: Option<&mut [f32]>,
-    count: impl Fn(&[Band<'_>], Option<&mut [f32]>) -> BandCounts,
+    by_difference: Option<&mut [u32]>,
+    count: impl Fn(&[Band<'_>], Option<&mut [u32]>) -> BandCounts,
 ) -> BandCounts {
     let (first, last) = bands.split_at(bands.len().min(2));
     let mut counts = count(first, by_difference);
@@ -98,7 +98,7 @@ pub fn count_above(
     lanes: usize,
     values: &[f32],
     bands: &[Band<'_>],
-    by_difference: Option<&mut [f32]>,
+    by_difference: Option<&mut [u32]>,
 ) -> BandCounts {
     let keys = values.len() / lanes;
     assert!(values.len() == keys * lanes, "{lanes} lanes");
@@ -107,13 +107,13 @@ pub fn count_above(
         dispatch!(
             Isa::of_lanes(lanes),
             count_values,
-            (lanes: usize, values: &[f32], bands: &[Band<'_>], to: Option<&mut [f32]>) -> BandCounts
+            (lanes: usize, values: &[f32], bands: &[Band<'_>], to: Option<&mut [u32]>) -> BandCounts
                 = (lanes, values, bands, to)
         )
     })
 }
 
-fn check(lanes: usize, keys: usize, bands: &[Band<'_>], by_difference: Option<&[f32]>) {
+fn check(lanes: usize, keys: usize, bands: &[Band<'_>], by_difference: Option<&[u32]>) {
     assert!(
         (1..=KEY_BLOCK).contains(&keys) && lanes <= TILE_MAX,
         "{keys} keys"
@@ -207,7 +207,7 @@ fn count_gaps<S: Lanes>(
     s: S,
     block: &Block<'_>,
     bands: &[Band<'_>],
-    to: Option<&mut [f32]>,
+    to: Option<&mut [u32]>,
 ) -> BandCounts {
     with_lane_bias!(block.bias, block.keys, bias => count_biased(s, block, bias, bands, to))
 }
@@ -218,7 +218,7 @@ fn count_biased<S: Lanes, B: AddBias>(
     block: &Block<'_>,
     bias: B,
     bands: &[Band<'_>],
-    to: Option<&mut [f32]>,
+    to: Option<&mut [u32]>,
 ) -> BandCounts {
     let gaps = Gaps {
         raw: block.raw.as_ptr(),
@@ -245,7 +245,7 @@ fn count_values<S: Lanes>(
     lanes: usize,
     values: &[f32],
     bands: &[Band<'_>],
-    to: Option<&mut [f32]>,
+    to: Option<&mut [u32]>,
 ) -> BandCounts {
     let keys = values.len() / lanes;
     count_block(s, Plain(values.as_ptr()), keys, lanes, bands, to)
@@ -258,7 +258,7 @@ fn count_block<S: Lanes, G: Values>(
     keys: usize,
     lanes: usize,
     bands: &[Band<'_>],
-    to: Option<&mut [f32]>,
+    to: Option<&mut [u32]>,
 ) -> BandCounts {
     // SAFETY: the callers have checked every length.
     unsafe {
@@ -280,7 +280,7 @@ unsafe fn count_vectors<S: Lanes, G: Values, const NV: usize>(
     values: G,
     keys: usize,
     bands: &[Band<'_>],
-    to: Option<&mut [f32]>,
+    to: Option<&mut [u32]>,
 ) -> BandCounts {
     // SAFETY: by the caller's promise.
     unsafe {
@@ -325,17 +325,15 @@ unsafe fn count_lanes<
     values: G,
     keys: usize,
     bands: &[Band<'_>],
-    to: &mut [f32],
+    to: &mut [u32],
 ) -> BandCounts {
-    let w = S::WIDTH;
-    let (zero, one) = (s.splat(0.0), s.splat(1.0));
-    // Counts of at most a block's keys, exact in f32. Those of the first band's second threshold are the sums by difference, if they
-    // are wanted.
+    let (w, zero) = (S::WIDTH, s.splat(0.0));
+    // Counters. Those of the first band's second threshold are the sums by difference, if they are wanted.
     let mut found = [[[zero; NV]; 2]; N];
-    let before = if OWN { total(s, to) } else { 0.0 };
+    let before = if OWN { total(to) } else { 0 };
     // SAFETY: by the caller's promise.
     unsafe {
-        let at = to.as_mut_ptr();
+        let at = to.as_mut_ptr().cast::<f32>();
         let mut sums = Diagonals::<S, NV> { lanes: [zero; NV] };
         if OWN {
             sums = Diagonals::load(s, at);
@@ -362,7 +360,7 @@ unsafe fn count_lanes<
                         } else {
                             &mut found[i][side][v]
                         };
-                        *count = s.select(above, s.add(*count, one), *count);
+                        *count = s.tally(above, *count);
                     }
                 }
             }
@@ -373,15 +371,16 @@ unsafe fn count_lanes<
         if OWN {
             sums.store(s, at.add(keys - 1));
         }
-        let mut counts = [[0; 2]; BANDS];
+        let mut counts = [[0_u64; 2]; BANDS];
         for i in 0..N {
             for side in 0..2 {
-                let lanes = found[i][side].into_iter().reduce(|a, b| s.add(a, b));
-                counts[i][side] = lanes.map_or(0.0, |lanes| s.total(lanes)) as u64;
+                for v in 0..NV {
+                    counts[i][side] += s.tallied(found[i][side][v]);
+                }
             }
         }
         if OWN {
-            counts[0][1] = (total(s, to) - before) as u64;
+            counts[0][1] = u64::from(total(to).wrapping_sub(before));
         }
         if ONE {
             counts[1][0] = counts[1][1];
@@ -390,16 +389,10 @@ unsafe fn count_lanes<
     }
 }
 
-/// Sum of whole numbers, in any order.
+/// Sum of some counters, without what does not fit.
 #[inline(always)]
-fn total<S: Lanes>(s: S, values: &[f32]) -> f32 {
-    let mut sum = s.splat(0.0);
-    let mut vectors = values.chunks_exact(S::WIDTH);
-    for vector in &mut vectors {
-        // SAFETY: a vector long.
-        sum = s.add(sum, unsafe { s.load(vector.as_ptr()) });
-    }
-    s.total(sum) + vectors.remainder().iter().sum::<f32>()
+fn total(counters: &[u32]) -> u32 {
+    counters.iter().fold(0, |sum, &n| sum.wrapping_add(n))
 }
 
 #[cfg(test)]
@@ -415,11 +408,11 @@ mod tests {
                 let high: Vec<f32> = (0..lanes).map(|lane| 90.0 - lane as f32 / 2.0).collect();
                 let bands = [[&low[..], &high[..]], [&high, &high], [&low, &low]];
                 for n in 1..=3 {
-                    let mut ones = vec![2.0; keys - 1 + lanes];
+                    let mut ones = vec![2_u32; keys - 1 + lanes];
                     let found = count_above(lanes, &values, &bands[..n], Some(&mut ones));
                     assert_eq!(found, count_above(lanes, &values, &bands[..n], None));
                     let mut expected = [[0; 2]; BANDS];
-                    let mut by_difference = vec![2.0; keys - 1 + lanes];
+                    let mut by_difference = vec![2_u32; keys - 1 + lanes];
                     for (i, value) in values.iter().enumerate() {
                         let (key, lane) = (i / lanes, i % lanes);
                         for (expected, band) in expected.iter_mut().zip(&bands[..n]) {
@@ -428,7 +421,7 @@ mod tests {
                             }
                         }
                         if *value > high[lane] {
-                            by_difference[keys - 1 - key + lane] += 1.0;
+                            by_difference[keys - 1 - key + lane] += 1;
                         }
                     }
                     assert_eq!(found, expected, "{lanes} lanes, {keys} keys");

@@ -165,7 +165,7 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
 ) -> WeighedBlock {
     let (w, to) = (S::WIDTH, to.as_mut_ptr());
     let n = block.weights.len() / (NV * w);
-    let (zero, one) = (s.splat(0.0), s.splat(1.0));
+    let zero = s.splat(0.0);
     let (mut factor, mut first) = ([zero; NV], [zero; NV]);
     // What is kept of a weight that is at the limit.
     let mut cuts = [[zero; NV]; L];
@@ -198,7 +198,7 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
                 sums.lanes[v] = s.fma(kept, factor[v], sums.lanes[v]);
                 for i in 0..L {
                     let reaches = s.le(cuts[i][v], kept);
-                    reaching[i][v] = s.select(reaches, s.add(reaching[i][v], one), reaching[i][v]);
+                    reaching[i][v] = s.tally(reaches, reaching[i][v]);
                 }
                 if j == 0 {
                     first[v] = s.mul(kept, factor[v]);
@@ -216,9 +216,10 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
         for v in 0..NV {
             s.store(block.first.as_mut_ptr().add(v * w), first[v]);
         }
-        for (total, reaching) in block.reaching.iter_mut().zip(reaching) {
-            let lanes = reaching.into_iter().reduce(|a, b| s.add(a, b));
-            *total = lanes.map_or(0.0, |lanes| s.total(lanes)) as u64;
+        for i in 0..L {
+            for v in 0..NV {
+                block.reaching[i] += s.tallied(reaching[i][v]);
+            }
         }
         block
     }

@@ -221,10 +221,10 @@ fn check_beyond(
     ];
     for bias in biases {
         let last = bias.is_none().then_some(last_key);
-        let mut ones = vec![0.0; keys.len() - 1 + n];
+        let mut ones = vec![0; keys.len() - 1 + n];
         let found = tile.beyond(keys.clone(), bias, max, last, &bands, Some(&mut ones));
         let mut expected = [[0; 2]; 3];
-        let mut by_difference = vec![0.0; keys.len() - 1 + n];
+        let mut by_difference = vec![0; keys.len() - 1 + n];
         for (j, key) in keys.clone().enumerate() {
             for lane in 0..n {
                 let raw = tile.raw(key..key + 1)[lane];
@@ -242,7 +242,7 @@ fn check_beyond(
                     }
                 }
                 if gap > high[lane] {
-                    by_difference[keys.len() - 1 - j + lane] += 1.0;
+                    by_difference[keys.len() - 1 - j + lane] += 1;
                 }
             }
         }

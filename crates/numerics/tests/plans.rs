@@ -192,6 +192,30 @@ fn block_orders() {
     assert_eq!(order("hf-eager"), None);
 }
 
+/// Gaps of many sums against those of one: the same to the roundings of two logarithms.
+#[test]
+fn zero_rules_of_many_sums() {
+    every_plan(|plan, name| {
+        for criterion in [Criterion::Plan, Criterion::Weight] {
+            let rule = plan.zero_rule(criterion);
+            for first in [1.0, 1.3, 7.0, 333.25, 65_536.5] {
+                let sums: [f64; 4] = std::array::from_fn(|i| first * (1.0 + 0.37 * i as f64));
+                let near = sums.map(|sum| sum * (1.0 + 1e-6));
+                let gaps = rule.gaps([&sums, &near], &sums.map(f64::ln));
+                for (sums, gaps) in [sums, near].iter().zip(gaps) {
+                    for (&sum, gap) in sums.iter().zip(gaps) {
+                        let expected = rule.gap(sum);
+                        assert!(
+                            (gap - expected).abs() <= 1e-14 * (1.0 + expected.abs()),
+                            "{name}, {criterion:?}, sum {sum}: {gap}, {expected} expected"
+                        );
+                    }
+                }
+            }
+        }
+    });
+}
+
 /// The zero rule against the emulation, with random content. They may disagree only where the rounding of the exponential
 /// decides: the gap differs from the limit by less than a few f32 ulps of the gap, plus the half ulp by which the numerator
 /// can be rounded where it is a normal number.

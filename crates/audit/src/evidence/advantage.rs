@@ -36,27 +36,28 @@ struct Histogram {
 }
 
 impl Histogram {
-    /// Takes each score over what it is compared with: at most [`CHUNK`] of them.
+    /// Takes some of `N` scores, each over what it is compared with.
     #[inline(always)]
-    fn add(&mut self, scores: &[f32], over: impl Fn(usize) -> f32) {
+    fn add<const N: usize>(&mut self, scores: &[f32; N], over: &[f32; N], some: Range<usize>) {
         const PER_NAT: f32 = (1.0 / RESOLUTION) as f32;
-        let mut bins = [0_u16; CHUNK];
-        for (i, (bin, &score)) in bins.iter_mut().zip(scores).enumerate() {
-            let position = (score - over(i) + RANGE as f32) * PER_NAT;
+        let mut bins = [0_u16; N];
+        // All of them: a loop of constant length.
+        for i in 0..N {
+            let position = (scores[i] - over[i] + RANGE as f32) * PER_NAT;
             // The largest bin takes what is beyond, the smallest what is below; NaN goes there too.
             let position = if position > 0.0 { position } else { 0.0 };
             let last = (BINS - 1) as f32;
             let position = if position < last { position } else { last };
             // From 2^23 on the last digits of a float are a whole number: a conversion that vectorises.
-            *bin = (position.floor() + 8_388_608.0).to_bits() as u16;
+            bins[i] = (position.floor() + 8_388_608.0).to_bits() as u16;
         }
-        let bins = &bins[..scores.len()];
+        let bins = &bins[some];
+        if bins.is_empty() {
+            return;
+        }
         let (mut least, mut most) = (u16::MAX, 0);
         for &bin in bins {
             (least, most) = (least.min(bin), most.max(bin));
-        }
-        if bins.is_empty() {
-            return;
         }
         self.reach(usize::from(least), usize::from(most));
         let to = &mut self.bins[usize::from(least) - self.first..];
@@ -241,32 +242,34 @@ impl Advantage {
                         n += 1;
                     }
                 }
-                self.over_diagonal.histogram.add(&scores[..n], |_| diagonal);
+                let over = &mut self.over_diagonal.histogram;
+                over.add(&scores, &[diagonal; CHUNK], 0..n);
                 if is_far {
-                    self.over_recent.histogram.add(&scores[..n], |_| recent);
+                    let over = &mut self.over_recent.histogram;
+                    over.add(&scores, &[recent; CHUNK], 0..n);
                 }
             }
         }
     }
 
-    /// Takes one sampled key for some consecutive queries of a causal text, the first of them `query`: their raw scores, and of each
-    /// query its own and the best visible one of its recent keys, its own included.
+    /// Takes one sampled key for some of `W` consecutive queries of a causal text, the first of which is `query`: their raw scores, and of
+    /// each query its own and the best visible one of its recent keys, its own included.
     #[inline(always)]
-    pub(crate) fn sample_key(
+    pub(crate) fn sample_key<const W: usize>(
         &mut self,
         key: usize,
         query: usize,
-        scores: &[f32],
-        diagonal: &[f32],
-        recent: &[f32],
+        scores: &[f32; W],
+        [diagonal, recent]: [&[f32; W]; 2],
+        some: &Range<usize>,
     ) {
         for (least, extreme, over) in [
             (1, &mut self.over_diagonal, diagonal),
             (RECENT, &mut self.over_recent, recent),
         ] {
-            let from = (key + least).saturating_sub(query).min(scores.len());
-            let over = &over[from..];
-            extreme.histogram.add(&scores[from..], |i| over[i]);
+            let from = (key + least).saturating_sub(query);
+            let some = from.clamp(some.start, some.end)..some.end;
+            extreme.histogram.add(scores, over, some);
         }
     }
 

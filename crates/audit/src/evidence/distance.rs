@@ -68,22 +68,43 @@ impl Offsets {
 #[derive(Clone, Debug)]
 pub(crate) struct OffsetCounts {
     /// `+1` where a run begins, `-1` after its end: one longer than the offsets.
-    runs: Vec<i64>,
+    runs: Vec<i32>,
     /// Pairs counted one by one.
     singles: Vec<u32>,
+    /// Pairs of tiles, at [`TILE_PAD`] + distance; empty where there are none.
+    by_distance: Vec<u32>,
 }
+
+/// Counters before distance 0, and behind the largest one, in counts of tiles: hidden pairs of a tile lie there, and count nothing.
+pub(crate) const TILE_PAD: usize = 64;
 
 impl OffsetCounts {
     pub(crate) fn new(offsets: Offsets) -> Self {
         Self {
             runs: vec![0; offsets.len() + 1],
             singles: vec![0; offsets.len()],
+            by_distance: Vec::new(),
         }
     }
 
     pub(crate) fn clear(&mut self) {
         self.runs.fill(0);
         self.singles.fill(0);
+        self.by_distance.fill(0);
+    }
+
+    /// The counters of tiles, of a causal sequence. They are to be put back.
+    pub(crate) fn take_tiles(&mut self, offsets: Offsets) -> Vec<u32> {
+        let mut counters = std::mem::take(&mut self.by_distance);
+        if counters.is_empty() {
+            counters.resize(offsets.length() + 2 * TILE_PAD, 0);
+        }
+        counters
+    }
+
+    /// Puts them back.
+    pub(crate) fn put_tiles(&mut self, counters: Vec<u32>) {
+        self.by_distance = counters;
     }
 
     /// Counts every offset of a range once.
@@ -107,11 +128,6 @@ impl OffsetCounts {
         &mut self.singles[range]
     }
 
-    /// The counters of every offset.
-    pub(crate) fn all_singles_mut(&mut self) -> &mut [u32] {
-        &mut self.singles
-    }
-
     /// Adds another accumulator of the same sequence length.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (run, more) in self.runs.iter_mut().zip(&other.runs) {
@@ -120,15 +136,36 @@ impl OffsetCounts {
         for (single, more) in self.singles.iter_mut().zip(&other.singles) {
             *single += more;
         }
+        let counters = self.by_distance.len().max(other.by_distance.len());
+        self.by_distance.resize(counters, 0);
+        for (count, more) in self.by_distance.iter_mut().zip(&other.by_distance) {
+            *count += more;
+        }
     }
 
     /// Counts by distance `0..length`.
     pub(crate) fn by_distance(&self, offsets: Offsets) -> Vec<u64> {
-        let mut open: i64 = 0;
-        offsets.fold(self.singles.iter().zip(&self.runs).map(|(&single, &run)| {
+        let mut counts = vec![0_u64; offsets.length()];
+        for (count, &tiles) in counts
+            .iter_mut()
+            .zip(self.by_distance.iter().skip(TILE_PAD))
+        {
+            *count = u64::from(tiles);
+        }
+        let mut open = 0_i32;
+        let mut by_offset = self.singles.iter().zip(&self.runs).map(|(&single, &run)| {
             open += run;
-            u64::from(single) + u64::try_from(open).expect("a run ends after it begins")
-        }))
+            // A run ends after it begins.
+            u64::from(single) + u64::from(open.cast_unsigned())
+        });
+        // Offsets fall to distance 0 and then rise again.
+        for (count, more) in counts.iter_mut().rev().zip(&mut by_offset) {
+            *count += more;
+        }
+        for (count, more) in counts.iter_mut().skip(1).zip(by_offset) {
+            *count += more;
+        }
+        counts
     }
 }
 

@@ -75,11 +75,12 @@ impl PlanRules {
         self.thresholds(largest_sum, LN_SUM_ERROR).ends().0
     }
 
-    /// [`PlanRules::thresholds`] of `W` sums: own, below, above, numerator, weight.
+    /// [`PlanRules::thresholds`] of `W` sums and their logarithms: own, below, above, numerator, weight.
     #[inline(always)]
     pub(crate) fn thresholds_of_lanes<const W: usize>(
         &self,
         sums: &[f64; W],
+        ln_sums: &[f64; W],
         sum_error: f64,
     ) -> [[f64; W]; 5] {
         let (mut least, mut most) = (*sums, *sums);
@@ -87,7 +88,7 @@ impl PlanRules {
             least[lane] = sums[lane] * (1.0 - sum_error);
             most[lane] = sums[lane] * (1.0 + sum_error);
         }
-        let [own, mut below, mut above] = self.own.gaps([sums, &most, &least]);
+        let [own, mut below, mut above] = self.own.gaps([sums, &most, &least], ln_sums);
         for lane in 0..W {
             below[lane] = own[lane].min(below[lane]) - UNDECIDED_NATS;
             above[lane] = own[lane].max(above[lane]) + UNDECIDED_NATS;
@@ -95,7 +96,7 @@ impl PlanRules {
         let [weight] = if self.weight_is_own {
             [own]
         } else {
-            self.weight.gaps([sums])
+            self.weight.gaps([sums], ln_sums)
         };
         [own, below, above, [self.numerator; W], weight]
     }
@@ -104,7 +105,7 @@ impl PlanRules {
     pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
         // A larger sum never raises the threshold.
         let [[own], [below], [above], [numerator], [weight]] =
-            self.thresholds_of_lanes(&[sum], sum_error);
+            self.thresholds_of_lanes(&[sum], &[sum.ln()], sum_error);
         Thresholds {
             own,
             below,

@@ -80,13 +80,15 @@ pub(crate) trait Lanes: Copy {
     fn round_f16(self, x: Self::V) -> Self::V;
     /// Lanes 1 and up of `x`, then lane 0 of `next`.
     fn shift_in(self, x: Self::V, next: Self::V) -> Self::V;
-    /// The sum of the lanes, in any order.
+    /// Counts 1 in every lane whose flag is set. Counters are whole numbers, as bits, from 0 on.
+    fn tally(self, m: Self::M, counters: Self::V) -> Self::V;
+    /// The sum of some counters.
     #[inline(always)]
-    fn total(self, x: Self::V) -> f32 {
-        let mut lanes = [0.0; 16];
+    fn tallied(self, counters: Self::V) -> u64 {
+        let mut lanes = [0.0_f32; 16];
         // SAFETY: no vector is wider than 16.
-        unsafe { self.store(lanes.as_mut_ptr(), x) };
-        lanes.into_iter().sum()
+        unsafe { self.store(lanes.as_mut_ptr(), counters) };
+        lanes.iter().map(|lane| u64::from(lane.to_bits())).sum()
     }
     /// The largest lane. Not for NaN.
     #[inline(always)]

@@ -174,6 +174,14 @@ impl Lanes for Portable {
         out
     }
     #[inline(always)]
+    fn tally(self, m: [bool; W], counters: V) -> V {
+        let mut out = counters;
+        for i in 0..W {
+            out[i] = f32::from_bits(counters[i].to_bits() + u32::from(m[i]));
+        }
+        out
+    }
+    #[inline(always)]
     fn first(self, x: V) -> f32 {
         x[0]
     }

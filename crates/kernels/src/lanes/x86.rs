@@ -136,8 +136,16 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
-    fn total(self, x: __m512) -> f32 {
-        unsafe { _mm512_reduce_add_ps(x) }
+    fn tally(self, m: __mmask16, counters: __m512) -> __m512 {
+        unsafe {
+            let from = _mm512_castps_si512(counters);
+            let minus_one = _mm512_set1_epi32(-1);
+            _mm512_castsi512_ps(_mm512_mask_sub_epi32(from, m, from, minus_one))
+        }
+    }
+    #[inline(always)]
+    fn tallied(self, counters: __m512) -> u64 {
+        unsafe { _mm512_reduce_add_epi32(_mm512_castps_si512(counters)) as u32 as u64 }
     }
     #[inline(always)]
     fn largest(self, x: __m512) -> f32 {
@@ -324,6 +332,14 @@ impl Lanes for Avx2 {
         unsafe {
             let order = _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0);
             _mm256_permutevar8x32_ps(_mm256_blend_ps::<1>(x, next), order)
+        }
+    }
+    #[inline(always)]
+    fn tally(self, m: __m256, counters: __m256) -> __m256 {
+        // A flag is -1.
+        unsafe {
+            let (from, flags) = (_mm256_castps_si256(counters), _mm256_castps_si256(m));
+            _mm256_castsi256_ps(_mm256_sub_epi32(from, flags))
         }
     }
     #[inline(always)]

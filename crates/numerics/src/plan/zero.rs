@@ -145,10 +145,14 @@ impl PrecisionPlan {
                 Underflow::Flush => -half_step,
             };
         }
+        let unit_nats = f64::from(unit_exponent) * LN_2;
         QuotientRule {
             exp_zero: self.exp_zero_nats(),
             limit,
-            unit_nats: f64::from(unit_exponent) * LN_2,
+            unit_nats,
+            scale: limit * (-self.max_offset).exp(),
+            // The offset itself cancels.
+            gap_of_one: -limit.ln() - unit_nats,
             significand_bits: e.significand_bits() as i32,
             flush: self.probability_underflow == Underflow::Flush,
             max_offset: self.max_offset,
@@ -178,34 +182,57 @@ impl ZeroRule {
         }
     }
 
-    /// [`ZeroRule::gap`] of `N` sums, `M` times: the further ones are near the first of their place and mostly have the same.
+    /// [`ZeroRule::gap`] of `N` sums, `M` times, to a few roundings of 64 bits: the further ones are near the first of their place and
+    /// mostly have the same. `ln_sums` are the logarithms of the first ones.
     #[inline(always)]
-    pub fn gaps<const N: usize, const M: usize>(&self, sums: [&[f64; N]; M]) -> [[f64; N]; M] {
+    pub fn gaps<const N: usize, const M: usize>(
+        &self,
+        sums: [&[f64; N]; M],
+        ln_sums: &[f64; N],
+    ) -> [[f64; N]; M] {
         let rule = match self {
             ZeroRule::Fixed(gap) => return [[*gap; N]; M],
             ZeroRule::Quotient(rule) => rule,
         };
-        // In loops of their own, which vectorise; logarithms do not.
         let mut edges = [[0.0; N]; M];
-        for (edges, sums) in edges.iter_mut().zip(sums) {
+        let mut gaps = [[0.0; N]; M];
+        let mut coarse = 0_u64;
+        // A loop that vectorises, which logarithms do not: mostly steps are small beside the edge, and a series does.
+        let mut per_edge = [0.0; N];
+        for i in 0..N {
+            per_edge[i] = 1.0 / (rule.scale * sums[0][i]);
+        }
+        for near in 0..M {
             for i in 0..N {
-                edges[i] = rule.edge(sums[i]);
+                let edge = rule.edge(sums[near][i]);
+                let off = edge * per_edge[i] - 1.0;
+                let ln_off = off * (1.0 - off * (1.0 / 2.0 - off * (1.0 / 3.0 - off / 4.0)));
+                gaps[near][i] = (rule.gap_of_one - ln_sums[i] - ln_off).min(rule.exp_zero);
+                edges[near][i] = edge;
+                coarse |= u64::from(!is_fine(off));
             }
         }
-        let mut gaps = [[0.0; N]; M];
+        if coarse == 0 {
+            return gaps;
+        }
         for i in 0..N {
-            let gap = rule.gap_of_edge(edges[0][i]);
-            gaps[0][i] = gap;
-            for near in 1..M {
-                gaps[near][i] = if edges[near][i] == edges[0][i] {
-                    gap
-                } else {
-                    rule.gap_of_edge(edges[near][i])
-                };
+            for near in 0..M {
+                let off = edges[near][i] * per_edge[i] - 1.0;
+                if near > 0 && edges[near][i] == edges[0][i] {
+                    gaps[near][i] = gaps[0][i];
+                } else if !is_fine(off) {
+                    gaps[near][i] = rule.gap_of_edge(edges[near][i]);
+                }
             }
         }
         gaps
     }
+}
+
+/// Whether four terms give the logarithm of `1 + off` to 2^-60.
+#[inline(always)]
+fn is_fine(off: f64) -> bool {
+    off.abs() <= 1.0 / 4096.0
 }
 
 /// Gap above which `cast(round(quotient, numerator / sum))` is 0.
@@ -224,6 +251,10 @@ pub struct QuotientRule {
     max_offset: f64,
     offset_factor: f64,
     accumulator: Format,
+    /// What a sum is multiplied with for the edge, but for roundings.
+    scale: f64,
+    /// The gap of a sum of 1, but for those.
+    gap_of_one: f64,
 }
 
 impl QuotientRule {

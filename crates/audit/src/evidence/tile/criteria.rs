@@ -5,8 +5,9 @@
 //! lower and an upper threshold, and the count is certain where both give the same: for the plan's own rule the band in which
 //! pairs are undecided, and where gaps of the forward pass stand in for those of an idealised plan, the difference of the two.
 
-use kernels::{BANDS, BandCounts, sum_by_difference};
+use kernels::{BANDS, BandCounts};
 
+use super::plans::add_ones;
 use super::{Carrier, Lanes, group};
 use crate::evidence::scan::Real;
 
@@ -28,7 +29,7 @@ impl Found {
         thresholds: &[[T; W]; 5],
         by_own_rule: bool,
         terms: &mut [f32],
-        counters: &mut [f32],
+        counters: &mut [u32],
     ) {
         let [own, below, above, numerator, weight] = count_lanes(gaps, thresholds);
         self.numerator += numerator;
@@ -277,13 +278,13 @@ fn count_lanes<T: Carrier, const W: usize, const N: usize>(
     }
 }
 
-/// Adds the gaps above a lane's threshold to the counts by difference; `terms` is a buffer of their size.
+/// Adds the gaps above a lane's threshold to the counters by difference; `terms` is a buffer of their size.
 #[inline(always)]
 fn add_above<T: Carrier, const W: usize>(
     gaps: &[T],
     threshold: &[T; W],
     terms: &mut [f32],
-    counts: &mut [f32],
+    counters: &mut [u32],
 ) {
     let rows = gaps.as_chunks::<W>().0.iter();
     for (gap, term) in rows.zip(terms.as_chunks_mut::<W>().0) {
@@ -295,5 +296,5 @@ fn add_above<T: Carrier, const W: usize>(
             };
         }
     }
-    sum_by_difference(W, terms, counts);
+    add_ones::<W>(terms, counters);
 }

@@ -116,7 +116,7 @@ impl Taker<'_> {
         max: &mut Option<[T; W]>,
         lanes: &mut Lanes<W>,
         buffers: &mut TileScratch,
-        ones: Option<&mut [f32]>,
+        ones: Option<&mut [u32]>,
     ) -> BandCounts {
         if self.stands_in() {
             let last = block.hidden.then_some(&lanes.last_key[..]);
@@ -145,7 +145,7 @@ impl Taker<'_> {
         max: &[f32; W],
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
-        ones: Option<&mut [f32]>,
+        ones: Option<&mut [u32]>,
     ) -> BandCounts {
         let keys = block.keys.clone();
         let bias = self.table.plain_bias::<W>(self.tile.first_query, &keys);

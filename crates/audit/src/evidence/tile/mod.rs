@@ -24,14 +24,14 @@ use std::ops::Range;
 use kernels::{BlockRange, ScoreTile};
 
 use crate::evidence::collector::Job;
-use crate::evidence::distance::{OffsetCounts, Offsets};
+use crate::evidence::distance::{OffsetCounts, Offsets, TILE_PAD};
 use crate::evidence::head::{Call, Group, HeadCounts, Scratch};
 use crate::evidence::lanes::Entry;
 use crate::evidence::row::assemble;
 use crate::evidence::scan::CHUNK;
 
 /// Entries before difference 0 in arrays by difference: hidden pairs of a tile lie there.
-const PAD: usize = 64;
+const PAD: usize = TILE_PAD;
 
 /// Buffers of one tile.
 #[derive(Debug, Default)]
@@ -46,9 +46,8 @@ pub(crate) struct TileScratch {
     diagonal: Vec<Vec<f32>>,
     /// Weights of the live blocks of a group, `[keys, lanes]`.
     weights: Vec<f32>,
-    /// Mass and blind pairs at `PAD + difference`; zero between uses.
+    /// Mass at `PAD + difference`; zero between uses.
     mass: Vec<f32>,
-    blind: Vec<f32>,
     /// Scores at sampled keys, or every row for what goes row by row.
     rows: Vec<f32>,
     /// Largest entry of each lane in each block, of one group.
@@ -79,6 +78,11 @@ struct Lanes<const W: usize> {
     /// Largest score; 0 for lanes that do not take part.
     max: [f32; W],
     sum: [f64; W],
+    /// Logarithm of the sum.
+    ln_sum: [f64; W],
+    /// Smallest and largest sum, and logarithm of one.
+    sum_ends: [f64; 2],
+    ln_sum_ends: [f64; 2],
 }
 
 impl<const W: usize> Lanes<W> {
@@ -90,6 +94,9 @@ impl<const W: usize> Lanes<W> {
             last_key: [-1; W],
             max: [0.0; W],
             sum: [1.0; W],
+            ln_sum: [0.0; W],
+            sum_ends: [1.0; 2],
+            ln_sum_ends: [0.0; 2],
         };
         for row in 0..tile.n_rows {
             if tile.row_max[row].is_finite() && tile.row_lse[row].is_finite() {
@@ -98,8 +105,10 @@ impl<const W: usize> Lanes<W> {
                 lanes.last_key[row] = (tile.first_query + row).min(tile.n_keys - 1) as i32;
                 lanes.max[row] = tile.row_max[row];
                 lanes.sum[row] = f64::from(tile.row_sum[row]);
+                lanes.ln_sum[row] = tile.row_ln_sum[row];
             }
         }
+        lanes.find_ends();
         lanes
     }
 
@@ -158,13 +167,25 @@ impl<const W: usize> Lanes<W> {
         }
     }
 
-    /// Smallest and largest sum.
+    /// Finds the ends of the sums.
     #[inline(always)]
-    fn sums(&self) -> (f64, f64) {
-        self.alive()
-            .fold((f64::INFINITY, 0.0), |(least, most), lane| {
-                (self.sum[lane].min(least), self.sum[lane].max(most))
-            })
+    fn find_ends(&mut self) {
+        let ends = |values: &[f64; W], good: &[bool; W]| {
+            let (mut least, mut most) = ([f64::INFINITY; 8], [f64::NEG_INFINITY; 8]);
+            for from in (0..W).step_by(8) {
+                for i in 0..8 {
+                    let (value, good) = (values[from + i], good[from + i]);
+                    let low = if good { value } else { f64::INFINITY };
+                    let high = if good { value } else { f64::NEG_INFINITY };
+                    least[i] = if low < least[i] { low } else { least[i] };
+                    most[i] = if high > most[i] { high } else { most[i] };
+                }
+            }
+            let least = least.into_iter().fold(f64::INFINITY, f64::min);
+            [least, most.into_iter().fold(f64::NEG_INFINITY, f64::max)]
+        };
+        self.sum_ends = ends(&self.sum, &self.good);
+        self.ln_sum_ends = ends(&self.ln_sum, &self.good);
     }
 
     /// Writes `value` over every pair of `keys` that is hidden or belongs to nobody; `out` is `[keys, W]`.
@@ -252,7 +273,6 @@ pub(crate) fn take_tile<const W: usize>(
     let differences = PAD + tile.keys_end() + W;
     if buffers.mass.len() < differences {
         buffers.mass.resize(differences, 0.0);
-        buffers.blind.resize(differences, 0.0);
     }
     let own = &call.groups[0];
     if own.lanes.is_none() {
@@ -371,22 +391,17 @@ fn sample<const W: usize>(
             scores.resize(n * W, 0.0);
         }
         tile.raw_of_keys(first, step, n, &mut scores[..n * W]);
+        let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
         for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
-            let mut lane = queries.start - tile.first_query;
-            let end = queries.end - tile.first_query;
-            while lane < end {
-                // Lanes that take no part are left out one by one.
-                let lanes_end = if all_good { end } else { lane + 1 };
-                if lanes.good[lane] {
-                    counts.advantage.sample_key(
-                        first + i * step,
-                        tile.first_query + lane,
-                        &scores[lane..lanes_end],
-                        &best.diagonal[lane..lanes_end],
-                        &best.recent[lane..lanes_end],
-                    );
-                }
-                lane = lanes_end;
+            let key = first + i * step;
+            let over = [&best.diagonal, &best.recent];
+            let advantage = &mut counts.advantage;
+            if all_good {
+                advantage.sample_key(key, tile.first_query, scores, over, &in_tile);
+                continue;
+            }
+            for lane in in_tile.clone().filter(|&lane| lanes.good[lane]) {
+                advantage.sample_key(key, tile.first_query, scores, over, &(lane..lane + 1));
             }
         }
         from = queries.end;

@@ -41,12 +41,10 @@ fn masses<const W: usize>(
 ) {
     let own = &mut counts.own;
     let mut share = [0.0_f32; W];
-    let mut ln_sums = (f64::INFINITY, 0.0_f64);
+    let ln_sums = lanes.ln_sum_ends;
     for lane in lanes.alive() {
         let (sum, query) = (lanes.sum[lane], tile.first_query + lane);
-        let ln_sum = tile.row_ln_sum[lane];
-        ln_sums = (ln_sums.0.min(ln_sum), ln_sums.1.max(ln_sum));
-        own.entropy_sum += ln_sum + f64::from(tile.row_gap[lane]) / sum;
+        own.entropy_sum += lanes.ln_sum[lane] + f64::from(tile.row_gap[lane]) / sum;
         if query > 0 {
             own.key0_rows += 1;
             own.key0_uniform_sum += 1.0 / f64::from(lanes.last_key[lane] + 1);
@@ -69,8 +67,8 @@ fn masses<const W: usize>(
         let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
         // Mostly the ends of a block say on which side of a limit all its weights are.
         let ends = (
-            f64::from(block.near) + ln_sums.0 - ROOM_NATS,
-            f64::from(block.far) + ln_sums.1 + ROOM_NATS,
+            f64::from(block.near) + ln_sums[0] - ROOM_NATS,
+            f64::from(block.far) + ln_sums[1] + ROOM_NATS,
         );
         let mut looked = [None; 2];
         for (i, (limit, nats)) in [HALF_BF16_ULP, HALF_F32_ULP].into_iter().enumerate() {

@@ -134,8 +134,10 @@ impl Taker<'_> {
             for lane in 0..W {
                 if lanes.good[lane] {
                     lanes.sum[lane] = sums[lane];
+                    lanes.ln_sum[lane] = sums[lane].ln();
                 }
             }
+            lanes.find_ends();
         }
         buffers.weights = weights;
     }
@@ -191,18 +193,17 @@ impl Taker<'_> {
         if skipped.is_empty() && self.far + self.slack + ROOM_NATS < self.job.lowest[plan] {
             return;
         }
-        let (least_sum, most_sum) = lanes.sums();
-        let ends = [least_sum, most_sum].map(|sum| {
-            let thresholds = rules.thresholds(sum, error);
-            if by_own_rule {
-                thresholds.ends()
-            } else {
-                let (a, b) = (thresholds.numerator, thresholds.weight);
-                (a.min(b), a.max(b))
-            }
-        });
-        let least = ends[0].0.min(ends[1].0) - self.slack - ROOM_NATS;
-        let most = ends[0].1.max(ends[1].1) + self.slack + ROOM_NATS;
+        let [own, below, above, numerator, weight] =
+            rules.thresholds_of_lanes(&lanes.sum_ends, &lanes.ln_sum_ends, error);
+        // A larger sum never raises a threshold.
+        let (mut least, mut most) = (numerator[1].min(weight[1]), numerator[0].max(weight[0]));
+        if by_own_rule {
+            (least, most) = (least.min(own[1]).min(below[1]), most.max(above[0]));
+        }
+        let (least, most) = (
+            least - self.slack - ROOM_NATS,
+            most + self.slack + ROOM_NATS,
+        );
         // From the last to the first, so that what is blind in a row joins into one run.
         let mut blind = Ranges::default();
         blind.extend(&skipped);
@@ -226,13 +227,16 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        let thresholds = rules.thresholds_of_lanes(&lanes.sum, error);
+        let thresholds = rules.thresholds_of_lanes(&lanes.sum, &lanes.ln_sum, error);
         let slack = self.stands_in().then_some(self.slack);
         let criteria = Criteria::new(&thresholds, slack, by_own_rule, lanes);
         let mut found = Found::default();
-        // Blocks that are blind whole, and the oldest key of those that are counted pair by pair.
-        let (mut blind, mut oldest) = (Ranges::default(), self.tile.keys_end());
-        let first = self.job.offsets.base(self.tile.first_query);
+        // Blocks that are blind whole.
+        let mut blind = Ranges::default();
+        let mut counters = self.counts.plans[plan]
+            .by_offset
+            .take_tiles(self.job.offsets);
+        let mut before = Before([0; _]);
         for index in straddling {
             let block = buffers.blocks[index].clone();
             let ends = (
@@ -240,51 +244,53 @@ impl Taker<'_> {
                 f64::from(block.far) + self.slack + ROOM_NATS,
             );
             let look = criteria.look(ends);
-            let mut ones = look.by_own_rule.then(Ones::new);
             let mut in_bands = BandCounts::default();
             if !look.bands().is_empty() {
-                let to = ones.as_mut().map(|ones| ones.of::<W>(&block.keys));
+                let to = look.by_own_rule.then(|| {
+                    let to = &mut counters[self.differences::<W>(&block.keys)];
+                    before.keep(to);
+                    to
+                });
                 in_bands =
                     self.count_bands::<T, W>(plan, &block, look.bands(), max, lanes, buffers, to);
             }
             let pairs = lanes.pairs(&block.keys);
             match criteria.count(&look, pairs, &in_bands, &mut found) {
-                Some(Above::None) => {}
+                Some(Above::None | Above::Counted(_)) => {}
                 Some(Above::All) => blind.extend(&block.keys),
-                Some(Above::Counted(_)) => {
-                    let counts = &mut self.counts.plans[plan].by_offset;
-                    if let Some(ones) = ones {
-                        ones.add_to::<W>(first, &block.keys, counts.all_singles_mut());
-                    }
-                }
                 None => {
+                    let to = &mut counters[self.differences::<W>(&block.keys)];
+                    if look.by_own_rule {
+                        before.restore(to);
+                    }
                     if max.is_none() {
                         // Groups that share the sums have finite biases, so no lane is dropped.
                         *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
                     }
                     let max = max.as_ref().expect("just set");
-                    oldest = oldest.min(block.keys.start);
                     let exact = floors::<T, W>(&thresholds);
-                    let mut by_difference = std::mem::take(&mut buffers.blind);
                     let mut terms = std::mem::take(&mut buffers.terms);
                     let ones = &mut terms[..block.keys.len() * W];
-                    let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
-                    let counters = &mut by_difference[nearest..nearest + block.keys.len() - 1 + W];
                     let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
-                    found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, counters);
-                    (buffers.blind, buffers.terms) = (by_difference, terms);
+                    found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, to);
+                    buffers.terms = terms;
                 }
             }
         }
         let counts = &mut self.counts.plans[plan];
+        counts.by_offset.put_tiles(counters);
         counts.numerator += found.numerator;
         counts.weight += found.weight;
         counts.blind += found.own;
         counts.undecided += found.undecided;
         self.add_runs(plan, &blind, lanes);
-        if by_own_rule && oldest < self.tile.keys_end() {
-            self.flush_blind::<W>(plan, oldest, buffers);
-        }
+    }
+
+    /// Where the counters of a block are among those of a plan.
+    #[inline(always)]
+    pub(super) fn differences<const W: usize>(&self, keys: &Range<usize>) -> Range<usize> {
+        let nearest = PAD + self.tile.first_query + 1 - keys.end;
+        nearest..nearest + keys.len() - 1 + W
     }
 
     /// Counts every pair of some ranges of keys by distance.
@@ -299,61 +305,30 @@ impl Taker<'_> {
             lanes.add_runs(self.job.offsets, self.tile.first_query, keys, counts);
         }
     }
+}
 
-    /// Adds the blind pairs by difference to those of the plan, and clears them.
-    pub(super) fn flush_blind<const W: usize>(
-        &mut self,
-        plan: usize,
-        oldest: usize,
-        buffers: &mut TileScratch,
-    ) {
-        let length = self.job.offsets.length();
-        let differences = (self.tile.first_query + W)
-            .saturating_sub(oldest)
-            .min(length);
-        let counts = &mut self.counts.plans[plan].by_offset;
-        let to = counts
-            .singles_mut(length - differences..length)
-            .iter_mut()
-            .rev();
-        for (to, from) in to.zip(&mut buffers.blind[PAD..PAD + differences]) {
-            *to += *from as u32;
-            *from = 0.0;
-        }
+/// Counters of one block as they were.
+struct Before([u32; ScoreTile::BLOCK + ScoreTile::LANES_MAX]);
+
+impl Before {
+    #[inline(always)]
+    fn keep(&mut self, counters: &[u32]) {
+        self.0[..counters.len()].copy_from_slice(counters);
+    }
+
+    #[inline(always)]
+    fn restore(&self, counters: &mut [u32]) {
+        counters.copy_from_slice(&self.0[..counters.len()]);
     }
 }
 
-/// Blind pairs of one block by difference, as the kernel's passes count them.
-pub(super) struct Ones([f32; ScoreTile::BLOCK + ScoreTile::LANES_MAX]);
-
-impl Ones {
-    pub(super) fn new() -> Self {
-        Self([0.0; _])
-    }
-
-    /// The counters of the keys `keys` for `W` lanes.
-    pub(super) fn of<const W: usize>(&mut self, keys: &Range<usize>) -> &mut [f32] {
-        &mut self.0[..keys.len() - 1 + W]
-    }
-
-    /// Adds them to counts by offset. `first` is the offset of key 0 in lane 0, which is one further than that in lane 1; offsets
-    /// may lie outside `counts` where nothing was counted.
-    #[inline(always)]
-    pub(super) fn add_to<const W: usize>(
-        mut self,
-        first: usize,
-        keys: &Range<usize>,
-        counts: &mut [u32],
-    ) {
-        // The smallest difference is that of the last key in lane 0, and has the largest offset.
-        let ones = self.of::<W>(keys);
-        let end = first + keys.end;
-        let (from, to) = (end.saturating_sub(counts.len()), ones.len().min(end));
-        let counts = counts[end - to..end - from].iter_mut().rev();
-        for (count, one) in counts.zip(&ones[from..to]) {
-            // From 2^23 on the last digits of a float are a whole number: a conversion that vectorises.
-            *count += (one + 8_388_608.0).to_bits() & 0xffff;
-        }
+/// Adds a block's pairs that are 1 in `ones`, `[keys, W]`, to the counters by difference.
+pub(super) fn add_ones<const W: usize>(ones: &[f32], counters: &mut [u32]) {
+    let mut sums = [0.0_f32; ScoreTile::BLOCK + ScoreTile::LANES_MAX];
+    let sums = &mut sums[..counters.len()];
+    sum_by_difference(W, ones, sums);
+    for (count, one) in counters.iter_mut().zip(sums) {
+        *count += *one as u32;
     }
 }
 

@@ -7,12 +7,12 @@
 
 use std::ops::Range;
 
-use kernels::{ScoreTile, sum_by_difference};
+use kernels::ScoreTile;
 use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
-use super::plans::{Ones, Ranges, Taker};
-use super::{Block, Lanes, PAD, TileScratch, array};
+use super::plans::{Ranges, Taker, add_ones};
+use super::{Block, Lanes, TileScratch, array};
 use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
 use crate::evidence::scan::Real;
 
@@ -91,8 +91,9 @@ impl Taker<'_> {
         let skipped = 0..self.tile.proven_zero_before;
         blind.extend(&skipped);
         let (mut found, mut undecided) = (lanes.pairs(&skipped), 0);
-        let mut oldest = self.tile.keys_end();
-        let first = self.job.offsets.base(self.tile.first_query);
+        let mut counters = self.counts.plans[plan]
+            .by_offset
+            .take_tiles(self.job.offsets);
         for index in 0..buffers.blocks.len() {
             let (block, number) = (buffers.blocks[index].clone(), number_of[index]);
             let running = &visits[number].maximum;
@@ -137,37 +138,29 @@ impl Taker<'_> {
                 [&blind_from[..]; 2],
                 undecided_band.each_ref().map(|ends| &ends[..]),
             ];
-            let mut ones = Ones::new();
-            let to = Some(ones.of::<W>(&block.keys));
+            let to = &mut counters[self.differences::<W>(&block.keys)];
+            let by_difference = if losing { None } else { Some(&mut *to) };
             let [[_, blind_pairs], [low, high], _] =
-                self.count_bands_from(&block, &bands, &running, lanes, buffers, to);
+                self.count_bands_from(&block, &bands, &running, lanes, buffers, by_difference);
             undecided += low - high;
             if !losing {
                 found += blind_pairs;
-                let counts = &mut self.counts.plans[plan].by_offset;
-                ones.add_to::<W>(first, &block.keys, counts.all_singles_mut());
                 continue;
             }
-            oldest = oldest.min(block.keys.start);
-            let mut counters = std::mem::take(&mut buffers.blind);
             let mut terms = std::mem::take(&mut buffers.terms);
             let ones = &mut terms[..block.keys.len() * W];
             let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
-            let nearest = PAD + self.tile.first_query + 1 - block.keys.end;
-            let counts = &mut counters[nearest..nearest + block.keys.len() - 1 + W];
             let reached = &visits[number].maximum;
             let risen: [f64; W] = std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
             found += lost_pairs(settings, lost, gaps, &blind_from, &risen, ones);
-            sum_by_difference(W, ones, counts);
-            (buffers.blind, buffers.terms) = (counters, terms);
+            add_ones::<W>(ones, to);
+            buffers.terms = terms;
         }
         self.add_runs(plan, &blind, lanes);
         let counts = &mut self.counts.plans[plan];
+        counts.by_offset.put_tiles(counters);
         counts.blind += found;
         counts.undecided += undecided;
-        if oldest < self.tile.keys_end() {
-            self.flush_blind::<W>(plan, oldest, buffers);
-        }
     }
 
     /// Largest entry of each lane in each block.
