@@ -205,6 +205,14 @@ fn zero_rules_of_many_sums() {
                 for (sums, gaps) in [sums, near].iter().zip(gaps) {
                     for (&sum, gap) in sums.iter().zip(gaps) {
                         let expected = rule.gap(sum);
+                        if let Some(bounds) = rule.bounds(first) {
+                            let [low, high] = bounds.of(sum.ln());
+                            let holds = low <= expected && expected <= high;
+                            assert!(
+                                holds && high - low < 8e-6,
+                                "{name}: {low} {expected} {high}"
+                            );
+                        }
                         assert!(
                             (gap - expected).abs() <= 1e-14 * (1.0 + expected.abs()),
                             "{name}, {criterion:?}, sum {sum}: {gap}, {expected} expected"

@@ -101,6 +101,37 @@ impl PlanRules {
         [own, below, above, [self.numerator; W], weight]
     }
 
+    /// Bounds on the thresholds of `W` rows, of which `least_sum` is the smallest sum: on own, below and above together, and on weight.
+    /// The exact ones where they would be wide.
+    #[inline(always)]
+    pub(crate) fn bounds_of_lanes<const W: usize>(
+        &self,
+        sums: &[f64; W],
+        ln_sums: &[f64; W],
+        least_sum: f64,
+        sum_error: f64,
+    ) -> [[[f64; W]; 2]; 2] {
+        let (own, weight) = (self.own.bounds(least_sum), self.weight.bounds(least_sum));
+        let (Some(own), Some(weight)) = (own, weight) else {
+            let [own, mut below, above, _, weight] =
+                self.thresholds_of_lanes(sums, ln_sums, sum_error);
+            for lane in 0..W {
+                below[lane] = own[lane].min(below[lane]);
+            }
+            return [[below, above], [weight; 2]];
+        };
+        let mut bounds = [[[0.0; W]; 2]; 2];
+        // A sum that is off by so much moves its logarithm by hardly more.
+        let room = 2.0 * sum_error + UNDECIDED_NATS;
+        for lane in 0..W {
+            let [low, high] = own.of(ln_sums[lane]);
+            (bounds[0][0][lane], bounds[0][1][lane]) = (low - room, high + room);
+            let [low, high] = weight.of(ln_sums[lane]);
+            (bounds[1][0][lane], bounds[1][1][lane]) = (low, high);
+        }
+        bounds
+    }
+
     #[inline(always)]
     pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
         // A larger sum never raises the threshold.

@@ -25,7 +25,7 @@ mod zero;
 pub use parse::{PlanError, plan_names};
 pub use path::ScorePath;
 pub use score::{ScoreSpec, stored_bias, stored_biases};
-pub use zero::{Criterion, QuotientRule, ZeroRule};
+pub use zero::{Criterion, GapBounds, QuotientRule, ZeroRule};
 
 use crate::convention::{BiasForm, KeyOrigin, ScaleOrder};
 use crate::format::{Format, Underflow};

@@ -182,6 +182,21 @@ impl ZeroRule {
         }
     }
 
+    /// Two bounds on the gap of any sum from `least_sum` on, as functions of its logarithm; `None` where they would be more than
+    /// `2^-17` apart.
+    #[inline]
+    pub fn bounds(&self, least_sum: f64) -> Option<GapBounds> {
+        match self {
+            ZeroRule::Fixed(gap) => Some(GapBounds {
+                of_one: *gap,
+                per_ln: 0.0,
+                most: *gap,
+                off: 0.0,
+            }),
+            ZeroRule::Quotient(rule) => rule.bounds(least_sum),
+        }
+    }
+
     /// [`ZeroRule::gap`] of `N` sums, `M` times, to a few roundings of 64 bits: the further ones are near the first of their place and
     /// mostly have the same. `ln_sums` are the logarithms of the first ones.
     #[inline(always)]
@@ -203,12 +218,11 @@ impl ZeroRule {
             per_edge[i] = 1.0 / (rule.scale * sums[0][i]);
         }
         for near in 0..M {
+            edges[near] = rule.edges(sums[near]);
             for i in 0..N {
-                let edge = rule.edge(sums[near][i]);
-                let off = edge * per_edge[i] - 1.0;
+                let off = edges[near][i] * per_edge[i] - 1.0;
                 let ln_off = off * (1.0 - off * (1.0 / 2.0 - off * (1.0 / 3.0 - off / 4.0)));
                 gaps[near][i] = (rule.gap_of_one - ln_sums[i] - ln_off).min(rule.exp_zero);
-                edges[near][i] = edge;
                 coarse |= u64::from(!is_fine(off));
             }
         }
@@ -226,6 +240,25 @@ impl ZeroRule {
             }
         }
         gaps
+    }
+}
+
+/// See [`ZeroRule::bounds`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GapBounds {
+    of_one: f64,
+    per_ln: f64,
+    most: f64,
+    off: f64,
+}
+
+impl GapBounds {
+    /// Bounds on the gap of a sum with this logarithm, nats.
+    #[inline(always)]
+    pub fn of(&self, ln_sum: f64) -> [f64; 2] {
+        let gap = self.of_one - self.per_ln * ln_sum;
+        let gap = if gap < self.most { gap } else { self.most };
+        [gap - self.off, gap + self.off]
     }
 }
 
@@ -263,32 +296,67 @@ impl QuotientRule {
         self.gap_of_edge(self.edge(sum))
     }
 
+    fn bounds(&self, least_sum: f64) -> Option<GapBounds> {
+        // An edge lies within half a step of where the exact quotient would be, and steps are at most 2^(1 - p) of what is above 2^p;
+        // the sum is rounded once, and so are the logarithms.
+        let half_step = power_of_two(-self.significand_bits);
+        let rounding = power_of_two(-(self.accumulator.significand_bits() as i32));
+        let off = 2.0 * (half_step + rounding) + power_of_two(-40);
+        let fine = self.scale * least_sum >= 2.0 * power_of_two(self.significand_bits);
+        (fine && off <= power_of_two(-18)).then_some(GapBounds {
+            of_one: self.gap_of_one,
+            per_ln: 1.0,
+            most: self.exp_zero,
+            off,
+        })
+    }
+
     /// Where numerators become 0, in units of the exponential's smallest subnormal; NaN for a sum that is.
     #[inline(always)]
     fn edge(&self, sum: f64) -> f64 {
-        // The sum of exp(score - max - max_offset), as the plan holds it.
-        let sum = sum * self.offset_factor;
-        let sum = match self.accumulator {
-            Format::F32 => f64::from(sum as f32),
-            format => format.round(sum),
-        };
-        let bound = self.limit * sum;
+        self.edges(&[sum])[0]
+    }
+
+    /// [`QuotientRule::edge`] of `N` sums, in loops that vectorise.
+    #[inline(always)]
+    fn edges<const N: usize>(&self, sums: &[f64; N]) -> [f64; N] {
+        // The sums of exp(score - max - max_offset), as the plan holds them.
+        let mut held = [0.0; N];
+        if self.accumulator == Format::F32 {
+            for i in 0..N {
+                held[i] = f64::from((sums[i] * self.offset_factor) as f32);
+            }
+        } else {
+            for i in 0..N {
+                held[i] = self.accumulator.round(sums[i] * self.offset_factor);
+            }
+        }
         // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
-        let p = self.significand_bits;
-        let step_exponent = if bound < power_of_two(p) {
-            0
-        } else {
-            exponent(bound) - (p - 1)
-        };
-        let (step, per_step) = (power_of_two(step_exponent), power_of_two(-step_exponent));
+        let p = i64::from(self.significand_bits);
+        let whole_below = power_of_two(self.significand_bits);
+        let (mut steps, mut step) = ([0.0; N], [0.0; N]);
+        for i in 0..N {
+            let bound = self.limit * held[i];
+            let exponent = if bound < whole_below {
+                0
+            } else {
+                (bound.to_bits() >> 52) as i64 - (BIAS + p - 1)
+            };
+            step[i] = f64::from_bits(((exponent + BIAS) as u64) << 52);
+            steps[i] = bound * f64::from_bits(((BIAS - exponent) as u64) << 52);
+        }
         // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
-        let steps = bound * per_step;
-        let largest = if self.flush {
-            (steps.ceil() - 1.0) * step
+        let mut edges = [0.0; N];
+        if self.flush {
+            for i in 0..N {
+                edges[i] = (steps[i].ceil() - 1.0) * step[i] + step[i] / 2.0;
+            }
         } else {
-            steps.floor() * step
-        };
-        largest + step / 2.0
+            for i in 0..N {
+                edges[i] = steps[i].floor() * step[i] + step[i] / 2.0;
+            }
+        }
+        edges
     }
 
     #[inline(always)]
@@ -298,11 +366,8 @@ impl QuotientRule {
     }
 }
 
-/// `floor(log2(x))` of a positive normal number.
-#[inline(always)]
-fn exponent(x: f64) -> i32 {
-    (x.to_bits() >> 52) as i32 - 1023
-}
+/// Of the exponent in the bits of an f64.
+const BIAS: i64 = 1023;
 
 /// `2^n` for `n` from -1022 to 1023.
 #[inline(always)]

@@ -11,6 +11,9 @@ use super::plans::add_ones;
 use super::{Carrier, Lanes, group};
 use crate::evidence::scan::Real;
 
+#[cfg(doc)]
+use crate::evidence::plan::PlanRules;
+
 /// Pairs above the thresholds of their rows.
 #[derive(Default)]
 pub(super) struct Found {
@@ -55,9 +58,9 @@ struct Band<const W: usize> {
 }
 
 impl<const W: usize> Band<W> {
-    /// `least` and `most` a lane; `slack` as in [`Criteria::new`].
+    /// From two bounds a lane; `slack` as in [`Criteria::new`].
     #[inline(always)]
-    fn new(least: &[f64; W], most: &[f64; W], slack: Option<f64>, lanes: &Lanes<W>) -> Self {
+    fn new([least, most]: &[[f64; W]; 2], slack: Option<f64>, lanes: &Lanes<W>) -> Self {
         let (mut low, mut high) = ([0.0_f32; W], [0.0_f32; W]);
         match slack {
             None => {
@@ -147,27 +150,23 @@ impl<'a> Look<'a> {
 }
 
 impl<const W: usize> Criteria<W> {
-    /// `thresholds` as in [`Found::count_all`]. `slack`: how far gaps of the forward pass, which stand in for the plan's own, may be
-    /// off, nats.
+    /// `bounds` as in [`PlanRules::bounds_of_lanes`], and the threshold of the numerator. `slack`: how far gaps of the forward pass, which
+    /// stand in for the plan's own, may be off, nats.
     #[inline(always)]
     pub(super) fn new(
-        thresholds: &[[f64; W]; 5],
+        [own, weight]: &[[[f64; W]; 2]; 2],
+        numerator: f64,
         slack: Option<f64>,
         by_own_rule: bool,
         lanes: &Lanes<W>,
     ) -> Self {
-        let [own, below, above, numerator, weight] = thresholds;
         let mut bands = Vec::with_capacity(3);
         if by_own_rule {
-            let mut least = *below;
-            for lane in 0..W {
-                least[lane] = least[lane].min(own[lane]);
-            }
-            bands.push(Band::new(&least, above, slack, lanes));
+            bands.push(Band::new(own, slack, lanes));
         }
         let mut others = [0; 2];
-        for (index, threshold) in others.iter_mut().zip([numerator, weight]) {
-            let band = Band::new(threshold, threshold, slack, lanes);
+        for (index, bounds) in others.iter_mut().zip([&[[numerator; W]; 2], weight]) {
+            let band = Band::new(bounds, slack, lanes);
             let known = bands.iter().position(|other: &Band<W>| other.holds(&band));
             *index = known.unwrap_or(bands.len());
             if known.is_none() {

@@ -227,9 +227,9 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        let thresholds = rules.thresholds_of_lanes(&lanes.sum, &lanes.ln_sum, error);
         let slack = self.stands_in().then_some(self.slack);
-        let criteria = Criteria::new(&thresholds, slack, by_own_rule, lanes);
+        let bounds = rules.bounds_of_lanes(&lanes.sum, &lanes.ln_sum, lanes.sum_ends[0], error);
+        let criteria = Criteria::new(&bounds, rules.numerator, slack, by_own_rule, lanes);
         let mut found = Found::default();
         // Blocks that are blind whole.
         let mut blind = Ranges::default();
@@ -268,7 +268,8 @@ impl Taker<'_> {
                         *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
                     }
                     let max = max.as_ref().expect("just set");
-                    let exact = floors::<T, W>(&thresholds);
+                    let exact = rules.thresholds_of_lanes(&lanes.sum, &lanes.ln_sum, error);
+                    let exact = floors::<T, W>(&exact);
                     let mut terms = std::mem::take(&mut buffers.terms);
                     let ones = &mut terms[..block.keys.len() * W];
                     let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
