@@ -147,6 +147,8 @@ pub(crate) struct Group {
     /// Indices into the job's plans. The first group is this tool's own forward pass, and may have none.
     pub(crate) plans: Vec<usize>,
     pub(crate) slack: Slack,
+    /// Largest gap that decides anything, nats.
+    pub(crate) most: f64,
     /// The sums of its rows are those of the forward pass: its entries differ from those by f32 roundings only.
     pub(crate) shares_sum: bool,
     /// How far the logarithm of a sum may be off, nats.
@@ -158,13 +160,14 @@ pub(crate) struct Group {
 impl Group {
     fn new(table: ScoreTable, own: Option<&ScoreTable>) -> Self {
         let slack = table.slack(own.unwrap_or(&table));
-        let apart = slack.nats(RAW_MAX);
+        let apart = slack.nats(RAW_MAX, UNSUMMED_NATS);
         let shares_sum = own.is_none() || apart < SUM_APART_NATS;
         Self {
             lanes: table.lane_table(),
             table,
             plans: Vec::new(),
             slack,
+            most: UNSUMMED_NATS,
             shares_sum,
             sum_error: if shares_sum && own.is_some() {
                 apart.max(LN_SUM_ERROR)
@@ -284,33 +287,40 @@ impl Call {
             groups[group].plans.push(index);
             groups[group].has_mass |= changes_mass(plan);
         }
+        for group in &mut groups {
+            group.most = largest_gap(job, group);
+        }
         Self {
             n_keys: all_keys,
             pad,
             runs,
             step: chunk_step(&job.plans),
-            spare: spare_scores(job, &groups),
+            spare: spare_scores(&groups),
             groups,
         }
     }
 }
 
+/// The largest gap that decides anything under the plans of a group, nats: what is neither summed nor counted lies beyond.
+fn largest_gap(job: &Job, group: &Group) -> f64 {
+    let mut most = UNSUMMED_NATS;
+    for &plan in &group.plans {
+        // The smallest sum is 1, and its thresholds are the largest.
+        let (_, threshold) = job.rules[plan].thresholds(1.0, group.sum_error).ends();
+        most = most.max(threshold);
+        if let MaxReference::Running { .. } = job.plans[plan].max_reference {
+            most = most.max(job.plans[plan].accumulator_zero_nats() + CAST_NATS);
+        }
+    }
+    most
+}
+
 /// Gaps beyond every threshold, with room for the roundings of every table.
-fn spare_scores(job: &Job, groups: &[Group]) -> Option<SpareScores> {
+fn spare_scores(groups: &[Group]) -> Option<SpareScores> {
     let mut gap = 0.0_f64;
     for group in groups {
-        let slack = group.slack.nats(RAW_MAX) + 0.01;
         group.lanes.as_ref()?;
-        // What is neither summed nor counted.
-        gap = gap.max(UNSUMMED_NATS + slack);
-        for &plan in &group.plans {
-            // The smallest sum is 1, and its thresholds are the largest.
-            let (_, most) = job.rules[plan].thresholds(1.0, group.sum_error).ends();
-            gap = gap.max(most + slack);
-            if let MaxReference::Running { .. } = job.plans[plan].max_reference {
-                gap = gap.max(job.plans[plan].accumulator_zero_nats() + CAST_NATS + slack);
-            }
-        }
+        gap = gap.max(group.most + group.slack.nats(RAW_MAX, group.most) + 0.01);
     }
     gap.is_finite().then_some(SpareScores {
         gap: (gap as f32).next_up(),

@@ -305,7 +305,7 @@ pub(crate) fn take_tile<const W: usize>(
                 group,
                 table,
                 tile,
-                slack: group.slack.nats(raw_max),
+                slack: group.slack.nats(raw_max, group.most),
                 far,
                 is_own: index == 0,
             };
