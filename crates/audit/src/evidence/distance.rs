@@ -69,9 +69,9 @@ impl Offsets {
 pub(crate) struct OffsetCounts {
     /// `+1` where a run begins, `-1` after its end: one longer than the offsets.
     runs: Vec<i32>,
-    /// Pairs counted one by one.
+    /// Pairs counted one by one; empty where there are none, which tiles leave alone.
     singles: Vec<u32>,
-    /// Pairs of tiles, at [`TILE_PAD`] + distance; empty where there are none.
+    /// Pairs of tiles, at [`TILE_PAD`] + distance; likewise.
     by_distance: Vec<u32>,
 }
 
@@ -82,7 +82,7 @@ impl OffsetCounts {
     pub(crate) fn new(offsets: Offsets) -> Self {
         Self {
             runs: vec![0; offsets.len() + 1],
-            singles: vec![0; offsets.len()],
+            singles: Vec::new(),
             by_distance: Vec::new(),
         }
     }
@@ -125,6 +125,10 @@ impl OffsetCounts {
 
     /// The counters of a range, for loops that add 0 or 1 to each.
     pub(crate) fn singles_mut(&mut self, range: Range<usize>) -> &mut [u32] {
+        if self.singles.is_empty() {
+            // One less than where runs begin and end.
+            self.singles.resize(self.runs.len() - 1, 0);
+        }
         &mut self.singles[range]
     }
 
@@ -133,39 +137,43 @@ impl OffsetCounts {
         for (run, more) in self.runs.iter_mut().zip(&other.runs) {
             *run += more;
         }
-        for (single, more) in self.singles.iter_mut().zip(&other.singles) {
-            *single += more;
-        }
-        let counters = self.by_distance.len().max(other.by_distance.len());
-        self.by_distance.resize(counters, 0);
-        for (count, more) in self.by_distance.iter_mut().zip(&other.by_distance) {
-            *count += more;
-        }
+        add_counts(&mut self.singles, &other.singles);
+        add_counts(&mut self.by_distance, &other.by_distance);
     }
 
     /// Counts by distance `0..length`.
     pub(crate) fn by_distance(&self, offsets: Offsets) -> Vec<u64> {
         let mut counts = vec![0_u64; offsets.length()];
+        // Offsets fall to distance 0 and then rise again.
+        let (falling, rising) = self.runs[..offsets.len()].split_at(offsets.length());
+        let mut open = 0_i32;
+        for (count, run) in counts.iter_mut().rev().zip(falling) {
+            open += run;
+            // A run ends after it begins.
+            *count = u64::from(open.cast_unsigned());
+        }
+        for (count, run) in counts.iter_mut().skip(1).zip(rising) {
+            open += run;
+            *count += u64::from(open.cast_unsigned());
+        }
+        for (offset, &single) in self.singles.iter().enumerate() {
+            counts[offsets.distance(offset)] += u64::from(single);
+        }
         for (count, &tiles) in counts
             .iter_mut()
             .zip(self.by_distance.iter().skip(TILE_PAD))
         {
-            *count = u64::from(tiles);
-        }
-        let mut open = 0_i32;
-        let mut by_offset = self.singles.iter().zip(&self.runs).map(|(&single, &run)| {
-            open += run;
-            // A run ends after it begins.
-            u64::from(single) + u64::from(open.cast_unsigned())
-        });
-        // Offsets fall to distance 0 and then rise again.
-        for (count, more) in counts.iter_mut().rev().zip(&mut by_offset) {
-            *count += more;
-        }
-        for (count, more) in counts.iter_mut().skip(1).zip(by_offset) {
-            *count += more;
+            *count += u64::from(tiles);
         }
         counts
+    }
+}
+
+/// Adds counters; of either kind there may be none.
+fn add_counts(to: &mut Vec<u32>, more: &[u32]) {
+    to.resize(to.len().max(more.len()), 0);
+    for (count, more) in to.iter_mut().zip(more) {
+        *count += more;
     }
 }
 
