@@ -9,9 +9,10 @@ use kernels::{AttentionObserver, HeadSink, ScoreRows, ScoreTile, SpareScores};
 use model::{LayerObserver, ModelSpec};
 use numerics::PrecisionPlan;
 
+use crate::evidence::call::{Call, CallKey};
 use crate::evidence::distance::Offsets;
-use crate::evidence::head::{Call, CallKey, HeadCounts, HeadObserver, Scratch};
-use crate::evidence::plan::PlanRules;
+use crate::evidence::head::{HeadCounts, HeadObserver, Scratch};
+use crate::evidence::rules::PlanRules;
 use crate::evidence::types::{Evidence, HeadEvidence, distance_edges};
 
 /// What to gather.

@@ -6,6 +6,7 @@
 //! observed by one sink, in ascending query order.
 
 mod advantage;
+mod call;
 mod collector;
 mod distance;
 mod head;
@@ -14,7 +15,10 @@ mod own;
 mod plan;
 mod plan_mass;
 mod row;
+mod rules;
 mod scan;
+mod scored;
+mod slack;
 mod table;
 mod tile;
 mod types;

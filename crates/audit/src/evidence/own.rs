@@ -3,9 +3,10 @@
 use std::f64::consts::LN_2;
 
 use crate::evidence::distance::Offsets;
-use crate::evidence::plan::{ScoredRow, UNSUMMED_NATS};
 use crate::evidence::row::Chunk;
+use crate::evidence::rules::UNSUMMED_NATS;
 use crate::evidence::scan::{CHUNK, Real, count_above, to_gaps};
+use crate::evidence::scored::ScoredRow;
 
 /// Half an ulp of 1 in bf16, and its negated logarithm, nats: a term below it cannot change a bf16 output.
 pub(crate) const HALF_BF16_ULP: (f32, f64) = (1.0 / 512.0, 9.0 * LN_2);

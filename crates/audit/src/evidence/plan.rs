@@ -4,174 +4,19 @@
 //! the whole chunk is decided at once; only chunks that straddle it are looked at pair by pair. The counts are the same as
 //! those of a loop over all pairs, because the bounds are computed with the same monotone roundings as the entries.
 
-use numerics::plan::{BlockOrder, MaxReference, ZeroRule};
-use numerics::{Criterion, Format, PrecisionPlan, Underflow};
+use numerics::plan::{BlockOrder, MaxReference};
+use numerics::{Format, PrecisionPlan, Underflow};
 
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
 use crate::evidence::plan_mass::{PlanMass, changes_mass};
-use crate::evidence::row::{Chunk, Row};
+use crate::evidence::row::Chunk;
+use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::{
     CHUNK, Real, add_above, count_above, exp_of_gaps, largest, sum, to_gaps,
 };
-use crate::evidence::table::{Rounding, ScoreTable};
+use crate::evidence::scored::ScoredRow;
+use crate::evidence::table::Rounding;
 use crate::evidence::types::PlanEvidence;
-
-/// Half width, nats, of the band around a threshold in which a pair counts as undecided: more than the rounding of an f32
-/// gap below 256 nats (`2^-17`), and than what another order of summation does to the logarithm of an f32 sum.
-pub(crate) const UNDECIDED_NATS: f64 = 1.0 / 65536.0;
-
-/// How far the logarithm of a row's sum may be off, nats: f32 exponentials, and f32 accumulation in another order.
-pub(crate) const LN_SUM_ERROR: f64 = 1.0 / 1_048_576.0;
-
-/// Gap, nats, beyond which a pair adds nothing to a row's sum: 2^20 such pairs together move its logarithm by less than a
-/// tenth of [`LN_SUM_ERROR`].
-pub(crate) const UNSUMMED_NATS: f64 = 30.0;
-
-/// How far rounding to the probability format can move a weight, nats: a subnormal may double.
-pub(crate) const CAST_NATS: f64 = 1.0;
-
-/// One row under one score path: what every plan on that path needs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ScoredRow<'a> {
-    pub(crate) row: &'a Row<'a>,
-    pub(crate) table: &'a ScoreTable,
-    /// Bounds of the entries of each chunk.
-    pub(crate) bounds: &'a [(f64, f64)],
-    /// Largest entry.
-    pub(crate) max: f64,
-    /// `sum(exp(entry - max))`.
-    pub(crate) sum: f64,
-    /// How far its logarithm may be off, nats.
-    pub(crate) sum_error: f64,
-}
-
-/// When the weights of a plan are zero, prepared for many rows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlanRules {
-    pub(crate) own: ZeroRule,
-    pub(crate) weight: ZeroRule,
-    weight_is_own: bool,
-    pub(crate) numerator: f64,
-}
-
-impl PlanRules {
-    pub(crate) fn new(plan: &PrecisionPlan) -> Self {
-        let (own, weight) = (
-            plan.zero_rule(Criterion::Plan),
-            plan.zero_rule(Criterion::Weight),
-        );
-        Self {
-            own,
-            weight,
-            weight_is_own: own == weight,
-            numerator: plan.zero_gap(Criterion::Exp, 0.0),
-        }
-    }
-
-    /// The smallest threshold of any row of at most `length` pairs.
-    pub(crate) fn lowest(&self, length: usize) -> f64 {
-        // No weight is above 1; one more, and a hundredth, for what sums may be off.
-        let largest_sum = 1.01 * (length as f64 + 1.0);
-        self.thresholds(largest_sum, LN_SUM_ERROR).ends().0
-    }
-
-    /// [`PlanRules::thresholds`] of `W` sums and their logarithms: own, below, above, numerator, weight.
-    #[inline(always)]
-    pub(crate) fn thresholds_of_lanes<const W: usize>(
-        &self,
-        sums: &[f64; W],
-        ln_sums: &[f64; W],
-        sum_error: f64,
-    ) -> [[f64; W]; 5] {
-        let (mut least, mut most) = (*sums, *sums);
-        for lane in 0..W {
-            least[lane] = sums[lane] * (1.0 - sum_error);
-            most[lane] = sums[lane] * (1.0 + sum_error);
-        }
-        let [own, mut below, mut above] = self.own.gaps([sums, &most, &least], ln_sums);
-        for lane in 0..W {
-            below[lane] = own[lane].min(below[lane]) - UNDECIDED_NATS;
-            above[lane] = own[lane].max(above[lane]) + UNDECIDED_NATS;
-        }
-        let [weight] = if self.weight_is_own {
-            [own]
-        } else {
-            self.weight.gaps([sums], ln_sums)
-        };
-        [own, below, above, [self.numerator; W], weight]
-    }
-
-    /// Bounds on the thresholds of `W` rows, of which `least_sum` is the smallest sum: on own, below and above together, and on weight.
-    /// The exact ones where they would be wide.
-    #[inline(always)]
-    pub(crate) fn bounds_of_lanes<const W: usize>(
-        &self,
-        sums: &[f64; W],
-        ln_sums: &[f64; W],
-        least_sum: f64,
-        sum_error: f64,
-    ) -> [[[f64; W]; 2]; 2] {
-        let (own, weight) = (self.own.bounds(least_sum), self.weight.bounds(least_sum));
-        let (Some(own), Some(weight)) = (own, weight) else {
-            let [own, mut below, above, _, weight] =
-                self.thresholds_of_lanes(sums, ln_sums, sum_error);
-            for lane in 0..W {
-                below[lane] = own[lane].min(below[lane]);
-            }
-            return [[below, above], [weight; 2]];
-        };
-        let mut bounds = [[[0.0; W]; 2]; 2];
-        // A sum that is off by so much moves its logarithm by hardly more.
-        let room = match self.own {
-            ZeroRule::Fixed(_) => UNDECIDED_NATS,
-            ZeroRule::Quotient(_) => 2.0 * sum_error + UNDECIDED_NATS,
-        };
-        for lane in 0..W {
-            let [low, high] = own.of(ln_sums[lane]);
-            (bounds[0][0][lane], bounds[0][1][lane]) = (low - room, high + room);
-            let [low, high] = weight.of(ln_sums[lane]);
-            (bounds[1][0][lane], bounds[1][1][lane]) = (low, high);
-        }
-        bounds
-    }
-
-    #[inline(always)]
-    pub(crate) fn thresholds(&self, sum: f64, sum_error: f64) -> Thresholds {
-        // A larger sum never raises the threshold.
-        let [[own], [below], [above], [numerator], [weight]] =
-            self.thresholds_of_lanes(&[sum], &[sum.ln()], sum_error);
-        Thresholds {
-            own,
-            below,
-            above,
-            numerator,
-            weight,
-        }
-    }
-}
-
-/// Gaps, nats, above which a pair of one row counts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Thresholds {
-    /// Blind by the plan's own rule.
-    pub(crate) own: f64,
-    /// Undecided from here on ...
-    pub(crate) below: f64,
-    /// ... to here: the threshold itself, and where it moves to if the row's sum is a little off.
-    pub(crate) above: f64,
-    pub(crate) numerator: f64,
-    pub(crate) weight: f64,
-}
-
-impl Thresholds {
-    /// Smallest and largest.
-    pub(crate) fn ends(&self) -> (f64, f64) {
-        (
-            self.numerator.min(self.weight).min(self.below),
-            self.numerator.max(self.weight).max(self.above),
-        )
-    }
-}
 
 /// Counts of one head under one plan.
 #[derive(Clone, Debug)]

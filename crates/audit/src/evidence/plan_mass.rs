@@ -3,8 +3,9 @@
 use numerics::{Format, PrecisionPlan, SlopeRule, Underflow};
 
 use crate::evidence::distance::{Offsets, bin_masses};
-use crate::evidence::plan::{ScoredRow, UNSUMMED_NATS};
+use crate::evidence::rules::UNSUMMED_NATS;
 use crate::evidence::scan::CHUNK;
+use crate::evidence::scored::ScoredRow;
 use crate::evidence::table::Rounding;
 
 /// Whether the plan's roundings can move attention mass by more than half an ulp of bf16: scores, bias or exponential below

@@ -18,6 +18,7 @@ use numerics::{
 use crate::evidence::lanes::{LaneKind, LaneTable};
 use crate::evidence::row::{Chunk, Row};
 use crate::evidence::scan::{CHUNK, Real};
+use crate::evidence::slack::{F32_UNIT, Slack};
 
 /// How raw score and bias make an entry.
 #[derive(Clone, Debug)]
@@ -245,22 +246,8 @@ impl ScoreTable {
             Kind::Rounded { scaled, sum } => 1.01 * (unit(*scaled) + unit(*sum)),
             _ => f64::INFINITY,
         };
-        let (bias, own_bias) = (self.bias_nats(), own.bias_nats());
-        let largest = |values: &[f64]| largest_size(values.iter().copied());
-        let all = Apart {
-            bias: deviation(&bias, self.by_key, &own_bias, own.by_key),
-            bias_max: largest(&bias).max(largest(&own_bias)),
-        };
-        let by_distance = !self.by_key && !own.by_key && own_bias.last().is_some_and(|b| *b == 0.0);
-        let falls = own_bias.iter().fold(true, |falls, b| falls & (*b <= 0.0));
-        Slack {
-            within: NEAR_NATS.map(|nats| {
-                let is_near = by_distance && falls && all.bias < 1.0;
-                is_near.then(|| all.within(nats, &bias, &own_bias))
-            }),
-            all,
-            relative: relative + F32_UNIT,
-        }
+        let biases = |table: &'_ Self| (table.bias_nats().into_owned(), table.by_key);
+        Slack::new(relative + F32_UNIT, &biases(self), &biases(own))
     }
 
     /// The bias in nats at every index of the table; empty for paths.
@@ -430,96 +417,6 @@ impl ScoreTable {
     }
 }
 
-/// Unit of rounding of f32.
-const F32_UNIT: f64 = 1.0 / 16_777_216.0;
-
-/// Biases up to these, nats, are compared by themselves: roundings of larger ones are larger, and their pairs beyond every threshold.
-const NEAR_NATS: [f64; 2] = [256.0, 1024.0];
-
-/// How far the gaps of two tables can differ for the same raw scores.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Slack {
-    /// Over the pairs with biases up to [`NEAR_NATS`]; `None` where the bias says nothing about the gap.
-    within: [Option<Apart>; 2],
-    all: Apart,
-    /// Roundings of an entry in both tables, relative to the largest raw score plus the largest bias.
-    relative: f64,
-}
-
-/// How far two tables of biases differ.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Apart {
-    /// Largest difference, nats, once a constant for each query is taken off.
-    bias: f64,
-    /// Largest absolute bias.
-    bias_max: f64,
-}
-
-impl Apart {
-    /// The same up to a bias of `nats`, for tables by distance.
-    fn within(&self, nats: f64, bias: &[f64], own_bias: &[f64]) -> Self {
-        let constant = bias
-            .last()
-            .map_or(0.0, |last| last - own_bias[own_bias.len() - 1]);
-        let (mut apart, mut most) = (0.0_f64, 0.0_f64);
-        for (a, b) in bias.iter().zip(own_bias) {
-            let (off, size) = ((a - b - constant).abs(), a.abs().max(b.abs()));
-            let near = b.abs() <= nats;
-            apart = if near && off > apart { off } else { apart };
-            most = if near && size > most { size } else { most };
-        }
-        Self {
-            bias: apart.min(self.bias),
-            bias_max: most.min(self.bias_max),
-        }
-    }
-}
-
-impl Slack {
-    /// Bound on the difference of two gaps, nats, given the largest absolute raw score: entry and maximum may be off in opposite
-    /// directions. A millionth of a nat for what is subnormal in f16, and for the f32 subtraction. It holds for gaps up to `most`; pairs
-    /// for which it does not are further away in both tables.
-    pub(crate) fn nats(&self, raw_max: f32, most: f64) -> f64 {
-        // A row's maximum is no less than its own score, and a bias of more than this takes a pair further than `most` below that.
-        let bias_most = most + 2.0 * f64::from(raw_max) + 16.0;
-        let near = NEAR_NATS.iter().position(|nats| bias_most <= *nats);
-        let apart = near.and_then(|near| self.within[near]).unwrap_or(self.all);
-        let most = f64::from(raw_max) + apart.bias_max;
-        let slack =
-            2.0 * (apart.bias + self.relative * 1.001 * most) + F32_UNIT * 2.0 * most + 1e-6;
-        if slack.is_nan() { f64::INFINITY } else { slack }
-    }
-}
-
-/// Largest difference of two bias tables up to a constant for each query; infinite if it cannot be told.
-fn deviation(a: &[f64], a_by_key: bool, b: &[f64], b_by_key: bool) -> f64 {
-    if a.len() != b.len() || a.is_empty() {
-        return f64::INFINITY;
-    }
-    let last = a.len() - 1;
-    let constant = a[last] - b[last];
-    let apart = largest_size(a.iter().zip(b).map(|(a, b)| a - b - constant));
-    if a_by_key == b_by_key || last == 0 {
-        return apart;
-    }
-    // One by key, one by distance: they agree up to a constant as far as both are straight lines.
-    let slope = (b[last] - b[0]) / last as f64;
-    let line = |i: usize| b[0] + slope * i as f64;
-    let bent = largest_size(b.iter().enumerate().map(|(i, x)| x - line(i)));
-    apart + 2.0 * bent
-}
-
-/// Largest absolute value; infinite if there is a NaN. Without a branch for each, so that it vectorises.
-fn largest_size(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut largest, mut some_nan) = (0.0_f64, false);
-    for x in values {
-        let size = x.abs();
-        largest = if size > largest { size } else { largest };
-        some_nan |= x.is_nan();
-    }
-    if some_nan { f64::INFINITY } else { largest }
-}
-
 /// Smaller and larger of a chunk's outer biases; `bias` starts at key 0.
 #[inline(always)]
 fn ends<T: Copy + PartialOrd>(bias: &[T], chunk: &Chunk) -> (T, T) {
@@ -575,127 +472,5 @@ fn has_monotone_shape(bias: &BiasFunction) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::evidence::distance::Offsets;
-    use crate::evidence::row::{assemble, cut, valid_runs};
-    use numerics::{Family, SoftCap};
-
-    #[test]
-    fn roundings_agree_with_the_formats() {
-        for bits in (0..=u32::MAX).step_by(4093) {
-            let x = f32::from_bits(bits);
-            if x.is_nan() {
-                continue;
-            }
-            for (rounding, format) in [(Rounding::Bf16, Format::Bf16), (Rounding::F16, Format::F16)]
-            {
-                assert_eq!(
-                    f64::from(rounding.apply(x)),
-                    format.round(f64::from(x)),
-                    "{x:e} to {format}"
-                );
-            }
-        }
-    }
-
-    /// Every plan, family and a few biases: the same bits as the scalar definition, and bounds that hold.
-    #[test]
-    fn entries_equal_the_scalar_score_of_every_plan() {
-        let n = 150;
-        let mut seed = 1_u64;
-        let mut random = move || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((seed >> 40) as f32 / (1 << 24) as f32 - 0.5) * 20.0
-        };
-        let biases = [
-            BiasFunction::linear(),
-            BiasFunction {
-                clamp: Some(-12.0),
-                ..BiasFunction::linear()
-            },
-            BiasFunction::with_shape(BiasShape::Log),
-            BiasFunction {
-                soft_cap: Some(SoftCap {
-                    cap: 15.0,
-                    order: CapOrder::AfterBias,
-                }),
-                ..BiasFunction::linear()
-            },
-            BiasFunction {
-                soft_cap: Some(SoftCap {
-                    cap: 15.0,
-                    order: CapOrder::BeforeBias,
-                }),
-                ..BiasFunction::linear()
-            },
-        ];
-        let mut tried = 0;
-        for family in Family::ALL {
-            for name in numerics::plan::PlanName::ALL {
-                for &dtype in name.dtypes() {
-                    let Ok(plan) = PrecisionPlan::build(name, dtype, family) else {
-                        continue;
-                    };
-                    for bias in &biases {
-                        let causal = family.convention().causal;
-                        let spec = ScoreSpec {
-                            bias,
-                            head: 0,
-                            slope: 0.17,
-                            scale: 0.125,
-                            causal,
-                            length: n as u64,
-                        };
-                        let table = ScoreTable::of_plan(&plan, &spec);
-                        let path = plan.score_path(&spec);
-                        let capped = |raw: f64| match bias.soft_cap {
-                            Some(cap) if cap.order == CapOrder::BeforeBias => cap.apply(raw),
-                            _ => raw,
-                        };
-                        let query = 100;
-                        let end = if causal { query + 1 } else { n };
-                        let raw: Vec<f32> = (0..end)
-                            .map(|_| capped(f64::from(random())) as f32)
-                            .collect();
-                        let mut chunks = Vec::new();
-                        let pairs = cut(query, &raw, end, &valid_runs(n, None), CHUNK, &mut chunks);
-                        let row = assemble(Offsets::new(n, causal), query, &raw, &chunks, pairs);
-                        let mut bounds = Vec::new();
-                        if table.is_wide() {
-                            table.bounds::<f64>(&row, &mut bounds);
-                        } else {
-                            table.bounds::<f32>(&row, &mut bounds);
-                        }
-                        for (chunk, &(low, high)) in chunks.iter().zip(&bounds) {
-                            let mut scores = vec![0.0; chunk.len()];
-                            if table.is_wide() {
-                                table.entries(&row, chunk, &mut scores);
-                            } else {
-                                let mut narrow = vec![0.0_f32; chunk.len()];
-                                table.entries(&row, chunk, &mut narrow);
-                                scores = narrow.into_iter().map(f64::from).collect();
-                            }
-                            for (key, score) in chunk.keys().zip(scores) {
-                                let expected = path.entry_scaled(raw[key], query, key);
-                                assert_eq!(
-                                    score,
-                                    expected,
-                                    "{family} {} {bias:?} key {key}",
-                                    plan.key()
-                                );
-                                assert!(
-                                    low <= score && score <= high,
-                                    "{family} {} {bias:?} key {key}",
-                                    plan.key()
-                                );
-                            }
-                        }
-                        tried += 1;
-                    }
-                }
-            }
-        }
-        assert!(tried > 1000, "only {tried} combinations");
-    }
-}
+#[path = "table_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ use super::{Carrier, Lanes, group};
 use crate::evidence::scan::Real;
 
 #[cfg(doc)]
-use crate::evidence::plan::PlanRules;
+use crate::evidence::rules::PlanRules;
 
 /// Pairs above the thresholds of their rows.
 #[derive(Default)]

@@ -6,8 +6,8 @@
 //! entries and each row's own thresholds, so the counts are those of a loop over all pairs. Only blocks within
 //! [`UNSUMMED_NATS`] of a maximum add to the masses.
 //!
-//! [`Slack`]: crate::evidence::table::Slack
-//! [`UNSUMMED_NATS`]: crate::evidence::plan::UNSUMMED_NATS
+//! [`Slack`]: crate::evidence::slack::Slack
+//! [`UNSUMMED_NATS`]: crate::evidence::rules::UNSUMMED_NATS
 #![allow(
     clippy::needless_range_loop,
     reason = "one index over several arrays of lanes; iterators over all of them hide which lane is meant, and can push them into memory"
@@ -17,18 +17,23 @@ mod criteria;
 mod entries;
 mod own;
 mod plans;
+mod queries;
+mod sample;
 mod streamed;
 
 use std::ops::Range;
 
 use kernels::{BlockRange, ScoreTile};
 
+use crate::evidence::call::{Call, Group};
 use crate::evidence::collector::Job;
-use crate::evidence::distance::{OffsetCounts, Offsets, TILE_PAD};
-use crate::evidence::head::{Call, Group, HeadCounts, Scratch};
+use crate::evidence::distance::TILE_PAD;
+use crate::evidence::head::{HeadCounts, Scratch};
 use crate::evidence::lanes::Entry;
 use crate::evidence::row::assemble;
 use crate::evidence::scan::CHUNK;
+
+use queries::Lanes;
 
 /// Entries before difference 0 in arrays by difference: hidden pairs of a tile lie there.
 const PAD: usize = TILE_PAD;
@@ -65,142 +70,6 @@ struct Block {
     /// Smallest and largest gap of any pair, nats: those of the forward pass.
     near: f32,
     far: f32,
-}
-
-/// What is known of each query of a tile.
-#[derive(Clone, Debug)]
-struct Lanes<const W: usize> {
-    /// Lanes that take part: rows whose scores are finite.
-    good: [bool; W],
-    n_good: u64,
-    /// Last key a lane sees; -1 for lanes that do not take part.
-    last_key: [i32; W],
-    /// Largest score; 0 for lanes that do not take part.
-    max: [f32; W],
-    sum: [f64; W],
-    /// Logarithm of the sum.
-    ln_sum: [f64; W],
-    /// Smallest and largest sum, and logarithm of one.
-    sum_ends: [f64; 2],
-    ln_sum_ends: [f64; 2],
-}
-
-impl<const W: usize> Lanes<W> {
-    #[inline(always)]
-    fn new(tile: &ScoreTile<'_>) -> Self {
-        let mut lanes = Self {
-            good: [false; W],
-            n_good: 0,
-            last_key: [-1; W],
-            max: [0.0; W],
-            sum: [1.0; W],
-            ln_sum: [0.0; W],
-            sum_ends: [1.0; 2],
-            ln_sum_ends: [0.0; 2],
-        };
-        for row in 0..tile.n_rows {
-            if tile.row_max[row].is_finite() && tile.row_lse[row].is_finite() {
-                lanes.good[row] = true;
-                lanes.n_good += 1;
-                lanes.last_key[row] = (tile.first_query + row).min(tile.n_keys - 1) as i32;
-                lanes.max[row] = tile.row_max[row];
-                lanes.sum[row] = f64::from(tile.row_sum[row]);
-                lanes.ln_sum[row] = tile.row_ln_sum[row];
-            }
-        }
-        lanes.find_ends();
-        lanes
-    }
-
-    /// Lanes that take part.
-    #[inline(always)]
-    fn alive(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..W).filter(|&lane| self.good[lane])
-    }
-
-    /// Leaves a lane out.
-    fn drop_lane(&mut self, lane: usize) {
-        self.good[lane] = false;
-        self.n_good -= 1;
-        self.last_key[lane] = -1;
-    }
-
-    /// One past the last of `keys` that a lane sees.
-    #[inline(always)]
-    fn seen_end(&self, lane: usize, keys: &Range<usize>) -> usize {
-        let end = usize::try_from(self.last_key[lane] + 1).unwrap_or(0);
-        end.clamp(keys.start, keys.end)
-    }
-
-    /// Pairs of a block.
-    #[inline(always)]
-    fn pairs(&self, keys: &Range<usize>) -> u64 {
-        // Lanes see ever more keys: where the first sees all, all do.
-        if self.n_good == W as u64 && self.seen_end(0, keys) == keys.end {
-            return (keys.len() * W) as u64;
-        }
-        let seen = |lane| (self.seen_end(lane, keys) - keys.start) as u64;
-        self.alive().map(seen).sum()
-    }
-
-    /// Counts every pair of a range of keys by offset.
-    #[inline(always)]
-    fn add_runs(
-        &self,
-        offsets: Offsets,
-        first_query: usize,
-        keys: &Range<usize>,
-        counts: &mut OffsetCounts,
-    ) {
-        if self.n_good == W as u64 && self.seen_end(0, keys) == keys.end {
-            // Each lane's run begins and ends one offset before the last one's.
-            let last = offsets.base(first_query + W - 1);
-            counts.add_runs(last + keys.start..last + keys.end, W);
-            return;
-        }
-        for lane in self.alive() {
-            let base = offsets.base(first_query + lane);
-            let end = self.seen_end(lane, keys);
-            if end > keys.start {
-                counts.add_run(base + keys.start..base + end);
-            }
-        }
-    }
-
-    /// Finds the ends of the sums.
-    #[inline(always)]
-    fn find_ends(&mut self) {
-        let ends = |values: &[f64; W], good: &[bool; W]| {
-            let (mut least, mut most) = ([f64::INFINITY; 8], [f64::NEG_INFINITY; 8]);
-            for from in (0..W).step_by(8) {
-                for i in 0..8 {
-                    let (value, good) = (values[from + i], good[from + i]);
-                    let low = if good { value } else { f64::INFINITY };
-                    let high = if good { value } else { f64::NEG_INFINITY };
-                    least[i] = if low < least[i] { low } else { least[i] };
-                    most[i] = if high > most[i] { high } else { most[i] };
-                }
-            }
-            let least = least.into_iter().fold(f64::INFINITY, f64::min);
-            [least, most.into_iter().fold(f64::NEG_INFINITY, f64::max)]
-        };
-        self.sum_ends = ends(&self.sum, &self.good);
-        self.ln_sum_ends = ends(&self.ln_sum, &self.good);
-    }
-
-    /// Writes `value` over every pair of `keys` that is hidden or belongs to nobody; `out` is `[keys, W]`.
-    #[inline(always)]
-    fn hide<T: Copy>(&self, keys: &Range<usize>, value: T, out: &mut [T]) {
-        for (key, out) in keys.clone().zip(out.as_chunks_mut::<W>().0) {
-            for lane in 0..W {
-                out[lane] = if key as i32 > self.last_key[lane] {
-                    value
-                } else {
-                    out[lane]
-                };
-            }
-        }
-    }
 }
 
 /// The buffer of whichever carrier a table needs.
@@ -294,7 +163,7 @@ pub(crate) fn take_tile<const W: usize>(
     }
     let (raw_max, far) = find_blocks(tile, &lanes, buffers);
     let best = own::take(counts, job, tile, &lanes, buffers);
-    sample(counts, tile, &lanes, &best, &mut buffers.rows);
+    sample::take(counts, tile, &lanes, &best, &mut buffers.rows);
     for (index, group) in call.groups.iter().enumerate() {
         // Plans that have to go row by row.
         let mut left = Vec::new();
@@ -368,44 +237,6 @@ fn array<const W: usize>(values: &[f32]) -> &[f32; W] {
 #[inline(always)]
 fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
     values.first_chunk().expect("a group of lanes")
-}
-
-/// Sampled pairs go to the percentiles.
-#[inline(always)]
-fn sample<const W: usize>(
-    counts: &mut HeadCounts,
-    tile: &ScoreTile<'_>,
-    lanes: &Lanes<W>,
-    best: &own::Best<W>,
-    scores: &mut Vec<f32>,
-) {
-    let end = tile.keys_end();
-    let all_good = lanes.n_good == W as u64;
-    let mut from = tile.first_query;
-    // Mostly the tile is one run.
-    while from < end {
-        let (run_end, first, step) = counts.advantage.sampled_keys(from);
-        let queries = from..run_end.min(end);
-        let n = queries.end.saturating_sub(first).div_ceil(step);
-        if scores.len() < n * W {
-            scores.resize(n * W, 0.0);
-        }
-        tile.raw_of_keys(first, step, n, &mut scores[..n * W]);
-        let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
-        for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
-            let key = first + i * step;
-            let over = [&best.diagonal, &best.recent];
-            let advantage = &mut counts.advantage;
-            if all_good {
-                advantage.sample_key(key, tile.first_query, scores, over, &in_tile);
-                continue;
-            }
-            for lane in in_tile.clone().filter(|&lane| lanes.good[lane]) {
-                advantage.sample_key(key, tile.first_query, scores, over, &(lane..lane + 1));
-            }
-        }
-        from = queries.end;
-    }
 }
 
 /// Takes some plans of a group row by row, `own`: and the forward pass itself. `rows` says which lanes take part, and their sums.

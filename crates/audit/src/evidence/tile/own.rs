@@ -8,7 +8,7 @@ use crate::evidence::advantage::RECENT;
 use crate::evidence::collector::Job;
 use crate::evidence::head::HeadCounts;
 use crate::evidence::own::{HALF_BF16_ULP, HALF_F32_ULP, INVISIBLE_NATS};
-use crate::evidence::plan::UNSUMMED_NATS;
+use crate::evidence::rules::UNSUMMED_NATS;
 
 #[inline(always)]
 pub(super) fn take<const W: usize>(

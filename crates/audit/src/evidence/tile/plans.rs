@@ -7,11 +7,12 @@ use numerics::{Format, MaxReference};
 
 use super::criteria::{Above, Criteria, Found, floors};
 use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
+use crate::evidence::call::Group;
 use crate::evidence::collector::Job;
-use crate::evidence::head::{Group, HeadCounts};
+use crate::evidence::head::HeadCounts;
 use crate::evidence::lanes::LaneTable;
-use crate::evidence::plan::{PlanRules, UNSUMMED_NATS};
 use crate::evidence::plan_mass::WeightRounding;
+use crate::evidence::rules::{PlanRules, UNSUMMED_NATS};
 use crate::evidence::scan::{CHUNK, exp_of_gaps};
 
 /// Room for roundings where two bounds are compared, nats.

@@ -13,7 +13,8 @@ use numerics::plan::{BlockOrder, ZeroRule};
 
 use super::plans::{Ranges, Taker, add_ones};
 use super::{Block, Lanes, TileScratch, array};
-use crate::evidence::plan::{CAST_NATS, PlanRules, UNDECIDED_NATS, is_lost};
+use crate::evidence::plan::is_lost;
+use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
 
 /// One visit of a streaming kernel.
