@@ -113,7 +113,7 @@ fn same(name: &str, a: &HeadEvidence, b: &HeadEvidence) {
                 a.blind_numerator,
                 a.blind_weight,
                 a.undecided_pairs,
-                a.non_finite_rows,
+                (a.non_finite_rows, a.non_finite_pairs),
                 a.first_blind_distance,
                 a.last_visible_distance,
                 &a.blind_by_distance,
@@ -123,7 +123,7 @@ fn same(name: &str, a: &HeadEvidence, b: &HeadEvidence) {
                 b.blind_numerator,
                 b.blind_weight,
                 b.undecided_pairs,
-                b.non_finite_rows,
+                (b.non_finite_rows, b.non_finite_pairs),
                 b.first_blind_distance,
                 b.last_visible_distance,
                 &b.blind_by_distance,
@@ -270,6 +270,35 @@ fn adversarial_inputs_count_the_same() {
     cases.push(padded);
     for case in &cases {
         check(case, &plans);
+    }
+}
+
+/// Scores that f32 holds and f16 does not: rows with an infinite one are neither blind nor seen.
+#[test]
+fn rows_that_overflow_under_a_plan_are_counted_apart() {
+    let mut case = Case::random(Family::Custom, &[0.3, 0.02], 400, 1.5, 9).named("overflow");
+    case.q.iter_mut().for_each(|x| *x *= 1.5e4);
+    let plans = plans(Family::Custom, &["ieee", "hf-eager:f16"]);
+    check(&case, &plans);
+    let evidence = case.observe(&plans, false, 16);
+    for head in &evidence.heads {
+        let [ieee, half] = &head.plans[..] else {
+            panic!("two plans");
+        };
+        assert_eq!((ieee.non_finite_rows, ieee.non_finite_pairs), (0, 0));
+        assert!(half.non_finite_rows > 0 && half.non_finite_rows < head.rows);
+        let counted = half.pairs - half.non_finite_pairs;
+        assert!(half.non_finite_pairs >= half.non_finite_rows && half.blind_pairs <= counted);
+        let share = half.blind_pairs as f64 / counted as f64;
+        assert_eq!(half.blind_share(), Some(share));
+    }
+    case.q.iter_mut().for_each(|x| *x *= 1e3);
+    let evidence = case.observe(&plans, false, 16);
+    let half = &evidence.heads[0].plans[1];
+    let first_rows = half.pairs - half.non_finite_pairs;
+    assert!(first_rows < 10, "{first_rows} pairs in finite rows");
+    if let Some(last) = half.last_visible_distance {
+        assert!(last < 5, "{last} tokens away in a finite row");
     }
 }
 

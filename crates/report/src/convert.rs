@@ -111,6 +111,8 @@ impl MeasureHead {
         let plans = evidence.plans.iter().map(|plan| {
             let record = MeasurePlanEvidence {
                 pairs: plan.pairs,
+                non_finite_rows: plan.non_finite_rows,
+                non_finite_pairs: plan.non_finite_pairs,
                 blind_pairs: plan.blind_pairs,
                 blind_numerator: plan.blind_numerator,
                 blind_weight: plan.blind_weight,

@@ -199,6 +199,8 @@ fn measure() -> MeasureReport {
     let head = |index: u64| {
         let blind = [500, 20, 0, 0][(index % 4) as usize];
         let evidence = MeasurePlanEvidence {
+            non_finite_rows: 0,
+            non_finite_pairs: 0,
             pairs: 1000,
             blind_pairs: blind,
             blind_numerator: blind,

@@ -71,6 +71,7 @@ pub(crate) fn head(layer: usize, head: usize) -> HeadEvidence {
             last_visible_distance: Some(2047),
             undecided_pairs: 0,
             non_finite_rows: 0,
+            non_finite_pairs: 0,
             mass_by_distance: Vec::new(),
             total_variation: Some(0.0),
         }],

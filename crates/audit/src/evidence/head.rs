@@ -355,7 +355,8 @@ impl HeadCounts {
         }
         for &plan in plans {
             let (plans, rules) = (&job.plans[plan], &job.rules[plan]);
-            self.plans[plan].row::<T>(plans, rules, &scored, &scratch.weights);
+            let counts = &mut self.plans[plan];
+            counts.row::<T>(plans, rules, job.offsets, &scored, &scratch.weights);
         }
     }
 }

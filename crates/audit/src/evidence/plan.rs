@@ -26,6 +26,8 @@ pub(crate) struct PlanCounts {
     pub(crate) blind: u64,
     pub(crate) undecided: u64,
     pub(crate) non_finite_rows: u64,
+    /// Pairs of those rows; `None` without such a row.
+    non_finite: Option<Box<OffsetCounts>>,
     pub(crate) by_offset: OffsetCounts,
     /// Where the plan's roundings can change it.
     pub(crate) mass: Option<PlanMass>,
@@ -39,6 +41,7 @@ impl PlanCounts {
             blind: 0,
             undecided: 0,
             non_finite_rows: 0,
+            non_finite: None,
             by_offset: OffsetCounts::new(offsets),
             mass: changes_mass(plan).then(|| PlanMass::new(offsets)),
         }
@@ -47,6 +50,7 @@ impl PlanCounts {
     pub(crate) fn clear(&mut self) {
         (self.numerator, self.weight, self.blind) = (0, 0, 0);
         (self.undecided, self.non_finite_rows) = (0, 0);
+        self.non_finite = None;
         self.by_offset.clear();
         if let Some(mass) = &mut self.mass {
             mass.clear();
@@ -59,9 +63,30 @@ impl PlanCounts {
         self.blind += other.blind;
         self.undecided += other.undecided;
         self.non_finite_rows += other.non_finite_rows;
+        match (&mut self.non_finite, &other.non_finite) {
+            (Some(pairs), Some(more)) => pairs.merge(more),
+            (None, Some(_)) => self.non_finite.clone_from(&other.non_finite),
+            (_, None) => {}
+        }
         self.by_offset.merge(&other.by_offset);
         if let (Some(mass), Some(more)) = (&mut self.mass, &other.mass) {
             mass.merge(more);
+        }
+    }
+
+    /// Takes a row whose scores overflow under the plan: its pairs, by offset, are neither blind nor seen.
+    #[cold]
+    pub(crate) fn overflow(
+        &mut self,
+        offsets: Offsets,
+        runs: impl IntoIterator<Item = std::ops::Range<usize>>,
+    ) {
+        self.non_finite_rows += 1;
+        let pairs = self
+            .non_finite
+            .get_or_insert_with(|| Box::new(OffsetCounts::new(offsets)));
+        for run in runs {
+            pairs.add_run(run);
         }
     }
 
@@ -71,12 +96,14 @@ impl PlanCounts {
         &mut self,
         plan: &PrecisionPlan,
         rules: &PlanRules,
+        offsets: Offsets,
         scored: &ScoredRow<'_>,
         weights: &[f32],
     ) {
         if !scored.max.is_finite() {
-            self.non_finite_rows += 1;
-            return;
+            let row = scored.row;
+            let runs = row.chunks.iter().map(|chunk| row.offsets(chunk));
+            return self.overflow(offsets, runs);
         }
         let scored = &ScoredRow {
             sum: sum_as_held::<T>(plan, scored),
@@ -238,6 +265,13 @@ impl PlanCounts {
         own_mass: &[f64],
     ) -> PlanEvidence {
         let blind = self.by_offset.by_distance(offsets);
+        let non_finite = match &self.non_finite {
+            Some(pairs) => pairs.by_distance(offsets),
+            None => Vec::new(),
+        };
+        let counted = |distance: usize| {
+            pairs[distance] - non_finite.get(distance).copied().unwrap_or_default()
+        };
         let (mass, total_variation) = match &self.mass {
             Some(mass) => mass.finish(offsets, edges, own_mass),
             None => (own_mass.to_vec(), Some(0.0)),
@@ -255,10 +289,11 @@ impl PlanCounts {
                 .map(|distance| distance as u64),
             last_visible_distance: (0..pairs.len())
                 .rev()
-                .find(|&distance| pairs[distance] > blind[distance])
+                .find(|&distance| counted(distance) > blind[distance])
                 .map(|distance| distance as u64),
             undecided_pairs: self.undecided,
             non_finite_rows: self.non_finite_rows,
+            non_finite_pairs: non_finite.iter().sum(),
             mass_by_distance: mass,
             total_variation,
         }

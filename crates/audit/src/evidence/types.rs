@@ -115,8 +115,10 @@ pub struct PlanEvidence {
     /// runtime which adds or exponentiates in another order may decide otherwise.
     pub undecided_pairs: u64,
     /// Rows whose scores overflow under this plan, so that the runtime's weights are NaN: none of their pairs is counted
-    /// as blind.
+    /// as blind, and none as seen.
     pub non_finite_rows: u64,
+    /// Pairs of those rows.
+    pub non_finite_pairs: u64,
     /// Attention mass by distance bin under the plan's own roundings of bias, score, exponential and probability, mean over
     /// its finite rows: sums to 1. Weights are taken against the row's final maximum. Computed where those roundings can change it
     /// (scores below f32, a bias that is added twice, an exponential below f32, 8-bit probabilities); any other plan agrees with
@@ -129,14 +131,15 @@ pub struct PlanEvidence {
 }
 
 impl PlanEvidence {
-    /// Blind pairs over pairs; `None` without pairs.
+    /// Blind pairs over the pairs of finite rows; `None` without such pairs.
     #[must_use]
     pub fn blind_share(&self) -> Option<f64> {
+        let pairs = self.pairs - self.non_finite_pairs;
         #[allow(
             clippy::cast_precision_loss,
             reason = "a share; pair counts stay below 2^53"
         )]
-        (self.pairs > 0).then(|| self.blind_pairs as f64 / self.pairs as f64)
+        (pairs > 0).then(|| self.blind_pairs as f64 / pairs as f64)
     }
 }
 

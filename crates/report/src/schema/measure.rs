@@ -112,6 +112,12 @@ pub struct DistanceBin {
 pub struct MeasurePlanEvidence {
     /// (query, key) pairs inside the mask.
     pub pairs: u64,
+    /// Rows whose scores overflow under the plan, so that the runtime's weights are NaN.
+    #[serde(default)]
+    pub non_finite_rows: u64,
+    /// Pairs of those rows: neither blind nor seen.
+    #[serde(default)]
+    pub non_finite_pairs: u64,
     /// Pairs whose weight is exactly zero.
     pub blind_pairs: u64,
     /// Pairs whose numerator `exp(s - max)` is zero.
@@ -120,7 +126,7 @@ pub struct MeasurePlanEvidence {
     pub blind_weight: u64,
     /// Pairs so near the threshold that another order of summation may decide them differently.
     pub undecided_pairs: u64,
-    /// `blind_pairs / pairs`; `null` without pairs.
+    /// `blind_pairs / (pairs - non_finite_pairs)`; `null` without such pairs.
     pub blind_share: Option<f64>,
     /// Smallest distance at which a pair was blind; `null` when none was.
     pub first_blind_distance: Option<u64>,
@@ -151,10 +157,13 @@ pub struct MeasureSummary {
 pub struct MeasurePlanSummary {
     /// Pairs of all heads.
     pub pairs: u64,
+    /// Pairs of rows whose scores overflow under the plan.
+    #[serde(default)]
+    pub non_finite_pairs: u64,
     /// Blind pairs of all heads.
     pub blind_pairs: u64,
-    /// `blind_pairs / pairs`.
-    pub blind_share: f64,
+    /// `blind_pairs / (pairs - non_finite_pairs)`; `null` without such pairs.
+    pub blind_share: Option<f64>,
     /// Heads with at least one blind pair.
     pub heads_touched: u64,
 }
@@ -168,11 +177,13 @@ impl MeasureSummary {
         for (key, evidence) in heads.iter().flat_map(|head| &head.plans) {
             let sum = plans.entry(key.clone()).or_default();
             sum.pairs += evidence.pairs;
+            sum.non_finite_pairs += evidence.non_finite_pairs;
             sum.blind_pairs += evidence.blind_pairs;
             sum.heads_touched += u64::from(evidence.blind_pairs > 0);
         }
-        for sum in plans.values_mut().filter(|sum| sum.pairs > 0) {
-            sum.blind_share = sum.blind_pairs as f64 / sum.pairs as f64;
+        for sum in plans.values_mut() {
+            let pairs = sum.pairs.saturating_sub(sum.non_finite_pairs);
+            sum.blind_share = (pairs > 0).then(|| sum.blind_pairs as f64 / pairs as f64);
         }
         Self {
             heads: heads.len() as u64,

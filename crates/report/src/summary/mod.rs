@@ -6,6 +6,7 @@ mod verbs;
 
 pub(crate) use pair::{amount, change};
 pub(crate) use runs::cause;
+pub(crate) use verbs::blind_pairs;
 
 use crate::document::Document;
 use crate::number::Distance;

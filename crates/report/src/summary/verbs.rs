@@ -2,7 +2,7 @@
 
 use super::{PlanTable, Summary, cell, least, place, plural};
 use crate::number::{Distance, percent, short};
-use crate::schema::{AuditReport, HorizonReport, InspectReport, MeasureReport};
+use crate::schema::{AuditReport, HorizonReport, InspectReport, MeasurePlanSummary, MeasureReport};
 
 pub(super) fn horizon(report: &HorizonReport) -> Summary {
     let length = report.envelope.length.unwrap_or(0);
@@ -179,6 +179,30 @@ fn are(count: u64) -> String {
     }
 }
 
+/// How many pairs were blind under a plan: what follows "under the plan". `heads` are all that were measured.
+pub(crate) fn blind_pairs(sum: &MeasurePlanSummary, heads: &str) -> String {
+    let Some(share) = sum.blind_share else {
+        return format!(" every score of {heads} overflows: nothing was counted.");
+    };
+    let mut text = if sum.blind_pairs == 0 {
+        format!(" no pair of {heads} was blind.")
+    } else {
+        format!(
+            ", {} of {heads} had blind pairs: {} of all weights were exactly zero.",
+            sum.heads_touched,
+            percent(share)
+        )
+    };
+    if sum.non_finite_pairs > 0 {
+        let share = sum.non_finite_pairs as f64 / sum.pairs as f64;
+        text.push_str(&format!(
+            " Not counted: {} of the pairs, in rows whose scores overflow.",
+            percent(share)
+        ));
+    }
+    text
+}
+
 pub(super) fn measure(report: &MeasureReport) -> Summary {
     let plan = report.envelope.plan.as_deref().unwrap_or("no plan");
     let heads = plural(report.summary.heads, "head");
@@ -186,16 +210,10 @@ pub(super) fn measure(report: &MeasureReport) -> Summary {
     let mut summary = Summary {
         headline: match sum {
             None => "No head was measured.".to_owned(),
-            Some(sum) if sum.blind_pairs == 0 => {
-                format!("On this text and under {plan} no pair of {heads} was blind.")
-            }
-            Some(sum) => format!(
-                "On this text and under {plan}, {} of {heads} had blind pairs: {} of all weights were exactly zero.",
-                sum.heads_touched,
-                percent(sum.blind_share)
-            ),
+            Some(sum) => format!("On this text and under {plan}{}", blind_pairs(sum, &heads)),
         },
-        wrong: sum.is_some_and(|sum| sum.blind_pairs > 0) || !report.outcome.findings.is_empty(),
+        wrong: sum.is_some_and(|sum| sum.blind_pairs + sum.non_finite_pairs > 0)
+            || !report.outcome.findings.is_empty(),
         ..Summary::default()
     };
     let first = |key: &str| {
@@ -214,7 +232,7 @@ pub(super) fn measure(report: &MeasureReport) -> Summary {
     }
     worst_plan(&mut summary, report.plans.len(), || {
         let sums = report.summary.plans.iter();
-        sums.map(|(key, sum)| (key.as_str(), sum.blind_share))
+        sums.filter_map(|(key, sum)| Some((key.as_str(), sum.blind_share?)))
             .collect()
     });
     let mut reach: Vec<u64> = report
@@ -238,7 +256,8 @@ pub(super) fn measure(report: &MeasureReport) -> Summary {
         Some(vec![
             plan.plan.clone(),
             format!("{} of {}", sum.heads_touched, report.summary.heads),
-            percent(sum.blind_share),
+            sum.blind_share
+                .map_or_else(|| "unknown".to_owned(), percent),
             cell(first(&plan.plan).map(|(_, distance)| distance)),
             cell(plan.tau_nats().map(short)),
         ])

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::number::{finite, percent, short};
 use crate::schema::{MeasureHead, MeasureReport};
+use crate::summary::blind_pairs;
 
 /// Rows of the table of the worst heads.
 const WORST_SHOWN: usize = 12;
@@ -62,16 +63,7 @@ fn summary(page: &mut Page<'_>, report: &MeasureReport) {
             continue;
         };
         let heads = plural(report.summary.heads, "head");
-        page.paragraph(&if sum.blind_pairs == 0 {
-            format!("Under {} no pair of {heads} was blind.", plan.plan)
-        } else {
-            format!(
-                "Under {}, {} of {heads} had blind pairs: {} of all weights were exactly zero.",
-                plan.plan,
-                sum.heads_touched,
-                percent(sum.blind_share)
-            )
-        });
+        page.paragraph(&format!("Under {}{}", plan.plan, blind_pairs(sum, &heads)));
     }
     let mut reach: Vec<u64> = report
         .heads

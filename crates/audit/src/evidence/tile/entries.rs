@@ -34,12 +34,14 @@ impl Taker<'_> {
         }
         for lane in 0..W {
             if lanes.good[lane] && !max[lane].to_f64().is_finite() {
+                let base = self.job.offsets.base(self.tile.first_query + lane);
+                let run = base..base + (lanes.last_key[lane] + 1) as usize;
                 lanes.drop_lane(lane);
                 for block in &mut buffers.blocks {
                     block.hidden = true;
                 }
                 for &plan in plans {
-                    self.counts.plans[plan].non_finite_rows += 1;
+                    self.counts.plans[plan].overflow(self.job.offsets, [run.clone()]);
                 }
             }
         }
