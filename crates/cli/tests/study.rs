@@ -564,6 +564,47 @@ fn bad_studies_are_refused_before_anything_runs() {
     ]);
 }
 
+/// Flags of `study run`, `tokens train` and `tokens encode`, those that the commands cannot do without among them, from `--config`.
+#[test]
+fn a_file_of_flags_serves_the_commands_of_a_verb() {
+    let set = Set::new();
+    let config = set.at("snellen.toml");
+    let write = |text: &str| std::fs::write(&config, text).unwrap();
+    let nano = set.at("nano.toml");
+    let dry = ["study", "run", &nano, "--config", &config];
+
+    write("format = \"json\"\n[study]\njobs = 3\ndry_run = true\nno_calibration = true\n");
+    assert!(ok(&dry).contains("for 3 at a time"));
+    let typed = [&dry[..], &["--jobs", "2"]].concat();
+    assert!(ok(&typed).contains("for 2 at a time"));
+    write("max_memory = \"1KiB\"\n[study]\ndry_run = true\nno_calibration = true\n");
+    refused(&dry, &["--max-memory", "1 trial at a time"]);
+    write("[study]\njobs = 0\ndry_run = true\n");
+    refused(&dry, &["config file", "snellen.toml", "--jobs"]);
+    write("[study]\njobs = 3\n");
+    refused(&dry, &["required", "--to"]);
+
+    let (corpus, made) = (set.at("corpus.txt"), set.at("made.json"));
+    let train = ["tokens", "train", &corpus, "--config", &config];
+    write(&format!(
+        "[tokens]\nvocab = 300\n[tokens.train]\nto = {made:?}\n"
+    ));
+    ok(&train);
+    let tokenizer: Value = serde_json::from_slice(&std::fs::read(&made).unwrap()).unwrap();
+    let entries = tokenizer["model"]["vocab"].as_object().unwrap().len();
+    assert_eq!(entries, 300);
+    write(&format!(
+        "[tokens]\nvocab = 300\nheld_permille = 0\n[tokens.encode]\ntokenizer = {made:?}\nto = {:?}\n",
+        set.at("encoded")
+    ));
+    ok(&["tokens", "encode", &corpus, "--config", &config]);
+    assert!(set.path("encoded/train.tok").exists());
+    write("[tokens]\nto = \"x\"\nvocab = 300\n");
+    refused(&train, &["\"to\" in [tokens]", "[tokens.train]"]);
+    write("");
+    refused(&train, &["required", "--vocab"]);
+}
+
 /// A trial whose process is killed is recorded with the reason, the others run, and the next command tries it again.
 #[test]
 #[cfg(target_os = "linux")]
