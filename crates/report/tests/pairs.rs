@@ -87,3 +87,91 @@ fn results_of_two_verbs_are_shown_together() {
     assert_eq!(embedded(&page)["a"]["verb"], "audit");
     assert_eq!(embedded(&page)["b"]["verb"], "measure");
 }
+
+fn text(pair: PairReport, width: usize) -> String {
+    use report::text::{RenderText as _, TextOptions};
+    let options = TextOptions {
+        width,
+        color: false,
+        ascii: false,
+    };
+    Document::from(pair).render_text(&options)
+}
+
+/// A difference is one line of 80 columns, from what it is over to its interval; on a wide page whether it is clear too. No page folds.
+#[test]
+fn paired_differences_are_a_line_each() {
+    let pairs = || {
+        let both = [
+            document("probe"),
+            document("eval"),
+            document("task"),
+            document("train"),
+        ];
+        both.map(|one| PairReport::new("0.1.0", one.clone(), one))
+    };
+    for pair in pairs() {
+        let shown = text(pair.clone(), 80);
+        for one in &pair.paired {
+            let line = shown
+                .lines()
+                .filter(|line| line.trim_start().starts_with(&one.what));
+            let ends =
+                line.map(|line| line.split_whitespace().count() - one.what.split(' ').count());
+            // A, B, change, and an interval of three words or a dash; then whether it is clear
+            let words = if one.change_low.is_some() {
+                6..=7
+            } else {
+                4..=5
+            };
+            assert!(ends.clone().count() > 0, "{}: {shown}", one.what);
+            assert!(
+                ends.into_iter().any(|n| words.contains(&n)),
+                "{}: {shown}",
+                one.what
+            );
+        }
+    }
+    for width in [40, 60, 80, 100] {
+        for pair in pairs() {
+            let shown = text(pair, width);
+            let wide = shown.lines().filter(|line| line.chars().count() > width);
+            assert_eq!(wide.collect::<Vec<_>>(), [""; 0], "{width}");
+        }
+    }
+    let wide = text(
+        PairReport::new("0.1.0", document("probe"), document("probe")),
+        100,
+    );
+    assert!(
+        wide.contains("clear\n") && !wide.contains("too narrow"),
+        "{wide}"
+    );
+}
+
+/// Layer and head become one word where the names of plans leave no room.
+#[test]
+fn changes_of_heads_are_a_line_each() {
+    let text_of_before = report::json::render(&document("measure"))
+        .unwrap()
+        .replace("\"ieee\"", "\"megatron-deepspeed:f16\"")
+        .replace("\"entropy_nats\": 1.25", "\"entropy_nats\": -0.000234567");
+    let before = Document::from_json(&text_of_before).unwrap();
+    let Document::Measure(mut after) = before.clone() else {
+        panic!("a measurement");
+    };
+    for head in &mut after.heads {
+        head.advantage_diagonal_max = Some(-0.000_123_456);
+        head.entropy_nats = Some(-0.000_123_456);
+    }
+    let pair = PairReport::new("0.1.0", before, after.into());
+    let narrow = text(pair.clone(), 80);
+    assert!(narrow.contains("  head  plan "), "{narrow}");
+    let line = narrow.lines().find(|line| line.contains("L1H2"));
+    let line = line.unwrap_or_else(|| panic!("{narrow}"));
+    assert!(
+        line.contains("megatron-deepspeed:f16") && line.contains("-0.0001235"),
+        "{line}"
+    );
+    assert!(text(pair, 100).contains("  layer  head  plan "));
+}
