@@ -175,3 +175,51 @@ fn changes_of_heads_are_a_line_each() {
     );
     assert!(text(pair, 100).contains("  layer  head  plan "));
 }
+
+/// A saved comparison that lost what decides its exit code, or whose changes are not those of its numbers, is refused.
+#[test]
+fn a_pair_that_contradicts_its_sides_is_refused() {
+    let Document::Measure(before) = document("measure") else {
+        panic!("a measurement");
+    };
+    let mut after = before.clone();
+    after.outcome.findings[0].head = Some(2);
+    after.outcome.findings[0].layer = Some(0);
+    after.heads[0].entropy_nats = Some(1.5);
+    let pair = PairReport::new("0.1.0", before.into(), after.into());
+    assert_eq!((pair.findings_new.len(), pair.findings_gone.len()), (1, 0));
+    let whole = serde_json::to_value(Document::from(pair)).unwrap();
+    Document::from_json(&whole.to_string()).unwrap();
+    for (pointer, value, part) in [
+        (
+            "/comparable",
+            Value::Bool(false),
+            "comparable: expected true, as the verbs",
+        ),
+        (
+            "/findings_new",
+            Value::Array(Vec::new()),
+            "findings_new: expected SN003 sink-head, as a and b say",
+        ),
+        (
+            "/findings_kept",
+            0.into(),
+            "findings_kept: expected 4, as a and b say, found 0",
+        ),
+        (
+            "/heads/0/quantities/entropy_nats/change",
+            0.into(),
+            "(layer 0, head 0).entropy_nats.change: expected 0.25, found 0",
+        ),
+    ] {
+        let mut doc = whole.clone();
+        *doc.pointer_mut(pointer).unwrap() = value;
+        let error = Document::from_json(&doc.to_string())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(part) && !error.contains('\n'),
+            "{pointer}: {error}"
+        );
+    }
+}

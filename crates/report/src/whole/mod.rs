@@ -5,6 +5,7 @@ mod counts;
 mod ranges;
 
 mod certificates;
+mod pair;
 mod probe;
 mod study;
 mod trial;
@@ -50,10 +51,8 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
             ranges::study(report)?;
             study::report(report)
         }
-        // the documents of a pair were looked at when they were read
-        Document::Inspect(_) | Document::Prompts(_) | Document::Pair(_) | Document::Explain(_) => {
-            Ok(())
-        }
+        Document::Pair(report) => pair::report(report),
+        Document::Inspect(_) | Document::Prompts(_) | Document::Explain(_) => Ok(()),
     }
 }
 
