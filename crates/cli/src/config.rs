@@ -11,60 +11,24 @@
 //! length = 4096
 //! ```
 //!
-//! `heads` is a number for `horizon` and a selection for the other verbs, so it is refused at the top level: it belongs in a
-//! table.
+//! A verb of several commands (`study run`, `tokens train`) has one table for all, `[tokens]`, of which each takes the flags that it has,
+//! and one for each, `[tokens.train]`, which goes before.
+//!
+//! `heads` is a number for `horizon` and a selection for the other verbs, and `to` a place of its own for each command, so they are
+//! refused where they would serve several: they belong in a table.
 //!
 //! The file is merged by writing its keys as flags behind those the user typed and parsing once more, so that a value from
 //! a file means exactly what the same value means on the command line.
+
+mod exceptions;
 
 use crate::failure::Failure;
 use crate::suggest::did_you_mean;
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
+use exceptions::{AMBIGUOUS, EXCLUSIVE, REFUSED};
 use std::ffi::OsString;
 use std::path::PathBuf;
-
-/// Flags of which only one may be given: one of them on the command line silences the others in the file.
-const EXCLUSIVE: &[&[&str]] = &[
-    &["heads_total", "like", "path"],
-    &["text", "tokens"],
-    &["format", "json"],
-];
-
-/// Keys that some verbs refuse as flags, and those verbs: at the top level of the file they are for the others.
-const REFUSED: &[(&str, &[&str])] = &[
-    (
-        "fail_on",
-        &[
-            "eval",
-            "probe",
-            "train",
-            "study",
-            "tokens",
-            "export",
-            "explain",
-            "completions",
-            "man",
-        ],
-    ),
-    (
-        "max_memory",
-        &[
-            "horizon",
-            "inspect",
-            "study",
-            "tokens",
-            "export",
-            "report",
-            "explain",
-            "completions",
-            "man",
-        ],
-    ),
-];
-
-/// Keys that mean different things to different verbs.
-const AMBIGUOUS: &[&str] = &["heads"];
 
 /// Command line and file together.
 #[derive(Debug)]
@@ -75,16 +39,25 @@ pub(crate) struct Merged {
     pub(crate) file: PathBuf,
 }
 
+/// The file that `--config` names.
+pub(crate) fn file(matches: &ArgMatches) -> Option<&PathBuf> {
+    deepest(matches).get_one::<PathBuf>("config")
+}
+
+/// The matches of the command that runs.
+fn deepest(matches: &ArgMatches) -> &ArgMatches {
+    matches
+        .subcommand()
+        .map_or(matches, |(_, inner)| deepest(inner))
+}
+
 /// Adds the keys of the file named by `--config`; `None` when there is none.
 pub(crate) fn merge(
     command: &Command,
     matches: &ArgMatches,
     argv: &[OsString],
 ) -> Result<Option<Merged>, Failure> {
-    let Some((verb, verb_matches)) = matches.subcommand() else {
-        return Ok(None);
-    };
-    let Some(file) = verb_matches.get_one::<PathBuf>("config") else {
+    let Some(file) = file(matches) else {
         return Ok(None);
     };
     let fail = |text: String| Failure::error(format!("config file {}: {text}", file.display()));
@@ -98,80 +71,139 @@ pub(crate) fn merge(
 
     let mut command = command.clone();
     command.build();
-    let verbs: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-    let Some(verb_command) = command.find_subcommand(verb) else {
+    let mut keys = Keys::new(&command, matches);
+    if keys.commands.len() < 2 {
         return Ok(None);
-    };
-    let mut injected: Vec<(String, Vec<String>)> = Vec::new();
-    let mut set = |key: &str, value: &toml::Value, in_verb: bool| -> Result<(), Failure> {
-        if !in_verb && AMBIGUOUS.contains(&key) {
-            return Err(fail(format!(
-                "key {key:?} at the top level: it is a number of heads for horizon and a selection by index for audit and \
-                 measure; put it in a table, such as [{verb}]"
-            )));
-        }
-        let known = |c: &Command| flag_id(c, key).is_some();
-        let Some(id) = flag_id(verb_command, key) else {
-            if !in_verb && command.get_subcommands().any(known) {
-                return Ok(()); // another verb's flag at the top level
-            }
-            let owner = if in_verb { verb_command } else { &command };
-            let flags = owner
-                .get_arguments()
-                .chain(verb_command.get_arguments())
-                .filter_map(clap::Arg::get_long);
-            return Err(fail(format!(
-                "unknown key {key:?}{}",
-                did_you_mean(key, flags)
-            )));
-        };
-        let refused = |(key, verbs): &(&str, &[&str])| *key == id && verbs.contains(&verb);
-        if given(verb_matches, &id) || (!in_verb && REFUSED.iter().any(refused)) {
-            return Ok(());
-        }
-        let arg = verb_command
-            .get_arguments()
-            .find(|arg| arg.get_id().as_str() == id);
-        let is_switch = arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
-        let words = words(key, value, is_switch).map_err(&fail)?;
-        injected.retain(|(earlier, _)| *earlier != id);
-        injected.push((id, words));
-        Ok(())
-    };
-    for (key, value) in table.iter().filter(|(_, value)| !value.is_table()) {
-        set(key, value, false)?;
     }
-    for (name, value) in &table {
-        let Some(inner) = value.as_table() else {
-            continue;
-        };
-        if !verbs.contains(&name.as_str()) {
-            return Err(fail(format!(
-                "unknown table [{name}]{}",
-                did_you_mean(name, verbs.iter().copied())
-            )));
-        }
-        if name == verb {
-            for (key, value) in inner {
-                set(key, value, true)?;
-            }
-        }
-    }
+    keys.table(&table, 0).map_err(fail)?;
 
     let mut argv = argv.to_vec();
     let end = argv
         .iter()
         .position(|word| word == "--")
         .unwrap_or(argv.len());
-    let words = injected
-        .into_iter()
-        .flat_map(|(_, words)| words)
-        .map(OsString::from);
-    argv.splice(end..end, words);
+    let words = keys.injected.into_iter().flat_map(|(_, words)| words);
+    argv.splice(end..end, words.map(OsString::from));
     Ok(Some(Merged {
         argv,
         file: file.clone(),
     }))
+}
+
+/// The keys of a file on their way to the command that runs.
+struct Keys<'a> {
+    /// From `snellen` to the command that runs: the verb, or a command of the verb.
+    commands: Vec<&'a Command>,
+    /// Matches of that command.
+    matches: &'a ArgMatches,
+    /// Flags found so far, by identifier, with their words.
+    injected: Vec<(String, Vec<String>)>,
+}
+
+impl<'a> Keys<'a> {
+    fn new(command: &'a Command, mut matches: &'a ArgMatches) -> Self {
+        let mut commands = vec![command];
+        let mut command = command;
+        while let Some((name, inner)) = matches.subcommand()
+            && let Some(found) = command.find_subcommand(name)
+        {
+            commands.push(found);
+            (command, matches) = (found, inner);
+        }
+        Self {
+            commands,
+            matches,
+            injected: Vec::new(),
+        }
+    }
+
+    /// The command that runs.
+    fn command(&self) -> &'a Command {
+        self.commands[self.commands.len() - 1]
+    }
+
+    /// Names from below `snellen` to the command at `depth`.
+    fn path(&self, depth: usize, between: &str) -> String {
+        let names = self.commands[1..=depth].iter().map(|c| c.get_name());
+        names.collect::<Vec<_>>().join(between)
+    }
+
+    /// Takes the table of the command at `depth`, and of those below it the one that runs.
+    fn table(&mut self, table: &toml::Table, depth: usize) -> Result<(), String> {
+        for (key, value) in table.iter().filter(|(_, value)| !value.is_table()) {
+            self.key(key, value, depth)?;
+        }
+        for (name, value) in table {
+            let Some(inner) = value.as_table() else {
+                continue;
+            };
+            let below = self.commands[depth].get_subcommands();
+            let names: Vec<&str> = below.map(Command::get_name).collect();
+            if !names.contains(&name.as_str()) {
+                let above = self.commands[1..=depth].iter();
+                let above: String = above.map(|c| format!("{}.", c.get_name())).collect();
+                let hint = did_you_mean(name, names.iter().copied());
+                return Err(format!("unknown table [{above}{name}]{hint}"));
+            }
+            let next = self.commands.get(depth + 1);
+            if next.is_some_and(|next| next.get_name() == name) {
+                self.table(inner, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, key: &str, value: &toml::Value, depth: usize) -> Result<(), String> {
+        let (owner, last) = (self.commands[depth], self.commands.len() - 1);
+        let ambiguous = AMBIGUOUS
+            .iter()
+            .find(|(table, name, _)| depth < last && *table == owner.get_name() && *name == key);
+        if let Some((_, _, why)) = ambiguous {
+            let place = match depth {
+                0 => "at the top level".to_owned(),
+                _ => format!("in [{}]", self.path(depth, ".")),
+            };
+            let table = self.path(last, ".");
+            return Err(format!(
+                "key {key:?} {place}: {why}; put it in a table, such as [{table}]"
+            ));
+        }
+        let Some(id) = flag_id(self.command(), key) else {
+            if below(owner).iter().any(|c| flag_id(c, key).is_some()) {
+                return Ok(()); // another command's flag
+            }
+            let commands = below(owner).into_iter();
+            let flags = commands.flat_map(|c| c.get_arguments().filter_map(clap::Arg::get_long));
+            let hint = did_you_mean(key, flags);
+            return Err(format!("unknown key {key:?}{hint}"));
+        };
+        if given(self.matches, &id) || self.is_for_others(&id, depth) {
+            return Ok(());
+        }
+        let mut arguments = self.command().get_arguments();
+        let arg = arguments.find(|arg| arg.get_id().as_str() == id);
+        let is_switch = arg.is_some_and(|arg| matches!(arg.get_action(), ArgAction::SetTrue));
+        let words = words(key, value, is_switch)?;
+        self.injected.retain(|(earlier, _)| *earlier != id);
+        self.injected.push((id, words));
+        Ok(())
+    }
+
+    /// Whether the flag in the table of the command at `depth` is refused by the command that runs and taken by others below the same.
+    fn is_for_others(&self, id: &str, depth: usize) -> bool {
+        let refused = (depth + 1..self.commands.len()).map(|depth| self.path(depth, " "));
+        let refused: Vec<String> = refused.collect();
+        let refuses = |(ids, commands): &(&[&str], &[&str])| {
+            ids.contains(&id) && refused.iter().any(|name| commands.contains(&name.as_str()))
+        };
+        REFUSED.iter().any(refuses)
+    }
+}
+
+/// A command and all below it.
+fn below(command: &Command) -> Vec<&Command> {
+    let inner = command.get_subcommands().flat_map(below);
+    std::iter::once(command).chain(inner).collect()
 }
 
 /// Identifier of the flag that the key names, by long name or alias. `config` itself cannot be set from a file.
@@ -237,93 +269,4 @@ fn toml_error(error: &toml::de::Error, text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn merged(file: &str, argv: &[&str]) -> Result<Vec<String>, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("snellen.toml");
-        std::fs::write(&path, file).unwrap();
-        let mut words: Vec<OsString> = argv.iter().map(OsString::from).collect();
-        words.push("--config".into());
-        words.push(path.clone().into());
-        let n_typed = words.len();
-        let command = crate::args::Cli::command();
-        let matches = command.clone().try_get_matches_from(&words).unwrap();
-        match merge(&command, &matches, &words) {
-            Ok(merged) => {
-                let argv = merged.unwrap().argv;
-                Ok(argv[n_typed..]
-                    .iter()
-                    .map(|word| word.to_string_lossy().into_owned())
-                    .collect())
-            }
-            Err(failure) => Err(failure
-                .message()
-                .replace(&path.display().to_string(), "FILE")),
-        }
-    }
-
-    #[test]
-    fn keys_become_flags_and_typed_flags_win() {
-        let file = "threads = 2\nplan = [\"ftz\", \"ieee\"]\nquiet = true\n[horizon]\nlength = 512\n[measure]\nlength = 9\n";
-        let found = merged(file, &["snellen", "horizon", "--heads", "16"]).unwrap();
-        assert_eq!(
-            found,
-            [
-                "--plan=ftz",
-                "--plan=ieee",
-                "--quiet",
-                "--threads=2",
-                "--length=512"
-            ]
-        );
-        let found = merged(
-            file,
-            &[
-                "snellen",
-                "horizon",
-                "--heads=16",
-                "--plan=f64",
-                "--length",
-                "7",
-            ],
-        )
-        .unwrap();
-        assert_eq!(found, ["--quiet", "--threads=2"]);
-    }
-
-    #[test]
-    fn a_typed_source_silences_the_files_rival() {
-        let file = "[horizon]\nheads = 8\n";
-        assert_eq!(
-            merged(file, &["snellen", "horizon", "--like", "bloom-560m"]).unwrap(),
-            [""; 0]
-        );
-        assert_eq!(
-            merged(file, &["snellen", "horizon"]).unwrap(),
-            ["--heads=8"]
-        );
-    }
-
-    #[test]
-    fn mistakes_name_the_key() {
-        let horizon = ["snellen", "horizon", "--heads", "16"];
-        let error = |file: &str| merged(file, &horizon).unwrap_err();
-        assert_eq!(
-            error("lenght = 3"),
-            "config file FILE: unknown key \"lenght\"; did you mean \"length\"?"
-        );
-        assert_eq!(
-            error("[horizont]"),
-            "config file FILE: unknown table [horizont]; did you mean \"horizon\"?"
-        );
-        assert_eq!(
-            error("quiet = 3"),
-            "config file FILE: key \"quiet\": expected true or false, found integer"
-        );
-        assert!(error("a = \n").starts_with("config file FILE: line 1: "));
-        assert!(error("config = \"x\"").contains("unknown key"));
-    }
-}
+mod tests;

@@ -27,6 +27,7 @@ mod places;
 mod progress;
 mod suggest;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use failure::{Exit, Failure};
 use std::io::Write;
@@ -46,22 +47,48 @@ fn main() -> ExitCode {
 
 fn run(argv: Vec<std::ffi::OsString>) -> Result<Exit, Failure> {
     let command = admitting_negative_numbers(args::Cli::command());
-    let matches = match command.clone().try_get_matches_from(&argv) {
+    let typed = command.clone().try_get_matches_from(&argv);
+    let part;
+    let matches = match &typed {
         Ok(matches) => matches,
-        Err(error) => return usage(&error, None),
+        // the file may have what was not typed
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            match matches_of_a_part(&command, &argv) {
+                Ok(found) => part = found,
+                Err(error) => return usage(&error, None),
+            }
+            &part
+        }
+        Err(error) => return usage(error, None),
     };
-    let matches = match config::merge(&command, &matches, &argv)? {
-        None => matches,
-        Some(merged) => match command.try_get_matches_from(&merged.argv) {
-            Ok(matches) => matches,
-            // what the user typed parsed by itself, so the file is at fault
-            Err(error) => return usage(&error, Some(&merged.file)),
-        },
+    let Some(merged) = config::merge(&command, matches, &argv)? else {
+        return match typed {
+            Ok(matches) => run_matches(&matches, &argv),
+            Err(error) => usage(&error, None),
+        };
     };
+    match command.try_get_matches_from(&merged.argv) {
+        Ok(matches) => run_matches(&matches, &merged.argv),
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => usage(&error, None),
+        // what the user typed parsed by itself, so the file is at fault
+        Err(error) => usage(&error, Some(&merged.file)),
+    }
+}
+
+fn run_matches(matches: &clap::ArgMatches, argv: &[std::ffi::OsString]) -> Result<Exit, Failure> {
     let cli =
-        args::Cli::from_arg_matches(&matches).map_err(|error| Failure::error(one_line(&error)))?;
-    overwrite::refuse(&argv)?;
+        args::Cli::from_arg_matches(matches).map_err(|error| Failure::error(one_line(&error)))?;
+    overwrite::refuse(argv)?;
     commands::run(cli)
+}
+
+/// What was typed of a command line that lacks something.
+fn matches_of_a_part(
+    command: &clap::Command,
+    argv: &[std::ffi::OsString],
+) -> Result<clap::ArgMatches, clap::Error> {
+    let lenient = command.clone().ignore_errors(true);
+    lenient.try_get_matches_from(argv)
 }
 
 /// `--length -5` is a value of `--length`, whose parser says what it expected, not a flag named 5.
@@ -85,7 +112,6 @@ fn admitting_negative_numbers(command: clap::Command) -> clap::Command {
 
 /// Help and version go to stdout; a usage error becomes one line.
 fn usage(error: &clap::Error, config: Option<&std::path::Path>) -> Result<Exit, Failure> {
-    use clap::error::ErrorKind;
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             output::write_styled(&error.render().ansi().to_string())?;

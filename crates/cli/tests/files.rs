@@ -1,4 +1,4 @@
-//! What weight files may do to a run: hostile and damaged ones are refused by name, equal ones give equal reports.
+//! What files may do to a run: hostile and damaged weights are refused by name, equal ones give equal reports, texts are what was written.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -202,5 +202,68 @@ fn a_weight_that_is_not_finite_is_named() {
                 assert!(line.contains(part), "{verb}: {part}: {line}");
             }
         }
+    }
+}
+
+/// A byte order mark is no token: it is left out of texts, with a note in the same words, and of lists of ids, which would not begin with a
+/// number.
+#[test]
+fn a_byte_order_mark_is_not_measured() {
+    let model = tiny_folder();
+    let at = |name: &str, text: &str| {
+        std::fs::write(model.path().join(name), text).unwrap();
+        model.path().join(name).display().to_string()
+    };
+    let folder = model.path().display();
+    let (plain, marked) = (at("a.txt", "some text"), at("b.txt", "\u{feff}some text"));
+    let note = format!(
+        "{marked} begins with a byte order mark, which is no part of the text and was left out"
+    );
+    let said = |report: &Value| {
+        let notes = report["notes"].as_array().unwrap();
+        notes.iter().any(|line| *line == note)
+    };
+    for verb in ["measure", "eval"] {
+        let report = |text: &str| support::json(&format!("{verb} {folder} --bytes --text {text}"));
+        let (plain, marked) = (report(&plain), report(&marked));
+        assert_eq!(plain["text"]["hash"], marked["text"]["hash"], "{verb}");
+        assert!(said(&marked) && !said(&plain), "{verb}");
+    }
+    let long = "Some text. ".repeat(80);
+    at("a.txt", &long);
+    at("b.txt", &format!("\u{feff}{long}"));
+    for more in ["", "--build-only"] {
+        let grid = "--lengths 300 --depths 1 --samples 1";
+        let report = |text: &str| {
+            support::json(&format!(
+                "probe {folder} --bytes {grid} --text {text} {more}"
+            ))
+        };
+        let (plain, marked) = (report(&plain), report(&marked));
+        let hash = |report: &Value| report["settings"]["haystack_hash"].clone();
+        assert_eq!(hash(&plain), hash(&marked));
+        assert!(said(&marked) && !said(&plain), "probe {more}");
+    }
+    for mark in ["", "\u{feff}"] {
+        let item = r#"{"query": "one", "choices": [" a", " b"], "gold": 0}"#;
+        std::fs::write(&marked, format!("{mark}{item}")).unwrap();
+        let report = support::json(&format!("eval {folder} --bytes --task {marked}"));
+        assert_eq!(said(&report), !mark.is_empty(), "eval --task");
+    }
+    let (plain, marked) = (at("a.ids", "1 2 3"), at("b.ids", "\u{feff}1 2 3"));
+    let report = |ids: &str| support::json(&format!("measure {folder} --tokens {ids}"));
+    assert_eq!(
+        report(&plain)["text"]["hash"],
+        report(&marked)["text"]["hash"]
+    );
+    std::fs::write(model.path().join("c.txt"), b"\xff\xfea\0").unwrap();
+    for flags in ["--tokenizer tokenizer.json --text", "--tokens"] {
+        let line = format!("measure {folder} {flags} {folder}/c.txt");
+        let run = support::run(&line);
+        assert!(
+            run.error(2)
+                .contains("c.txt: is text in UTF-16; save it as UTF-8"),
+            "{run:?}"
+        );
     }
 }

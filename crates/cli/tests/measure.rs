@@ -130,41 +130,6 @@ fn texts_are_never_cut_or_stretched_silently() {
     assert!(text.contains("repeated to 3000"), "{text}");
 }
 
-/// A byte order mark is no token: it is left out of texts, with a note, and of lists of ids, which would not begin with a number.
-#[test]
-fn a_byte_order_mark_is_not_measured() {
-    let model = tiny_folder();
-    let at = |name: &str, text: &str| {
-        std::fs::write(model.path().join(name), text).unwrap();
-        model.path().join(name).display().to_string()
-    };
-    let folder = model.path().display();
-    let (plain, marked) = (at("a.txt", "some text"), at("b.txt", "\u{feff}some text"));
-    for verb in ["measure", "eval"] {
-        let report = |text: &str| json(&format!("{verb} {folder} --bytes --text {text}"));
-        let (plain, marked) = (report(&plain), report(&marked));
-        assert_eq!(plain["text"]["hash"], marked["text"]["hash"], "{verb}");
-        let said = |report: &Value| report["notes"].to_string().contains("byte order mark");
-        assert!(said(&marked) && !said(&plain), "{verb}");
-    }
-    let (plain, marked) = (at("a.ids", "1 2 3"), at("b.ids", "\u{feff}1 2 3"));
-    let report = |ids: &str| json(&format!("measure {folder} --tokens {ids}"));
-    assert_eq!(
-        report(&plain)["text"]["hash"],
-        report(&marked)["text"]["hash"]
-    );
-    std::fs::write(model.path().join("c.txt"), b"\xff\xfea\0").unwrap();
-    for flags in ["--tokenizer tokenizer.json --text", "--tokens"] {
-        let line = format!("measure {folder} {flags} {folder}/c.txt");
-        let run = run(&line);
-        assert!(
-            run.error(2)
-                .contains("c.txt: is text in UTF-16; save it as UTF-8"),
-            "{run:?}"
-        );
-    }
-}
-
 #[test]
 fn bad_texts_are_refused() {
     let folder = tempfile::tempdir().unwrap();

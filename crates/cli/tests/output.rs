@@ -220,6 +220,12 @@ fn flags_override_the_file_which_overrides_defaults() {
             "{line}"
         );
     }
+    // a result is not written over the model, wherever its place was said
+    let model = tiny_folder();
+    let place = model.path().join("config.json");
+    std::fs::write(&file, format!("out = {place:?}\n")).unwrap();
+    let run = snellen(["inspect", place.to_str().unwrap(), "--config", config]);
+    assert!(run.error(2).contains("this command reads that file"));
     assert!(
         snellen(["horizon", "--heads", "16", "--config", "absent.toml"])
             .error(2)

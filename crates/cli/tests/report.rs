@@ -289,3 +289,27 @@ fn mistakes_are_one_line() {
             .contains("forms text, json, html")
     );
 }
+
+/// A share that was changed by hand is an error that names the file, and nothing is written.
+#[test]
+fn a_result_whose_shares_do_not_follow_from_their_counts_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = saved(folder.path(), "result.json", "measure --plan ieee");
+    let mut doc: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    doc["heads"][0]["plans"]["ieee"]["blind_share"] = 0.125.into();
+    std::fs::write(&file, doc.to_string()).unwrap();
+    let out = folder.path().join("page.html");
+    let args = ["report", &file, "-o", out.to_str().unwrap()];
+    let refused = snellen(args);
+    let error = refused.error(2);
+    for part in [
+        file.as_str(),
+        "heads (layer 0, head 0).plans.ieee.blind_share: expected ",
+        " give, found 0.125: ",
+        "run the verb again",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    assert!(!out.exists());
+}

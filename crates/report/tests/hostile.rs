@@ -19,7 +19,9 @@ fn poison(value: &mut Value, key: &str) {
                 && text != "snellen" =>
         {
             // Names that tell entries of a list apart stay different: a document where they do not is refused.
-            let names = ["change", "trial", "trials", "variant", "quantity", "name"];
+            let names = [
+                "change", "trial", "trials", "variant", "quantity", "name", "code",
+            ];
             let own = if names.contains(&key) {
                 text.as_str()
             } else {

@@ -210,7 +210,7 @@ fn measure() -> MeasureReport {
             first_blind_distance: (blind > 0).then_some(120),
             last_visible_distance: Some(200),
             mass_by_distance: vec![0.25, 0.75],
-            total_variation: Some(0.125),
+            total_variation: Some(0.25),
         };
         MeasureHead {
             layer: index / 4,
@@ -224,7 +224,7 @@ fn measure() -> MeasureReport {
             entropy_nats: Some(1.25),
             key0_mass: Some(0.75),
             key0_baseline: Some(0.02),
-            key0_excess: Some(0.74),
+            key0_excess: Some(0.73),
             mean_distance: Some(3.5),
             max_score: Some(7.5),
             share_below_bf16_ulp: Some(0.5),
@@ -245,10 +245,10 @@ fn measure() -> MeasureReport {
                 },
                 DistanceBin {
                     from: 1,
-                    to: 1,
+                    to: 255,
                     mass: 0.5,
-                    pairs: 255,
-                    blind_pairs: 5,
+                    pairs: 744,
+                    blind_pairs: blind,
                 },
             ],
         }

@@ -255,12 +255,13 @@ fn answer(
     outcome: &mut Outcome,
     global: &GlobalArgs,
 ) -> Result<TaskReport, Failure> {
-    let text = read_text(file, "--task")?.content;
+    let found = read_text(file, "--task")?;
+    outcome.notes.extend(found.notes);
     let codec = Codec::new(&args.codec, checkpoint, spec.vocab_size)?;
     let in_file =
         |error: &dyn std::fmt::Display| Failure::error(format!("{}: {error}", file.display()));
     let limit = args.limit.map(|limit| limit as usize);
-    let items = parse_items(&text, limit).map_err(|error| in_file(&error))?;
+    let items = parse_items(&found.content, limit).map_err(|error| in_file(&error))?;
     if items.is_empty() {
         return Err(in_file(&"the task holds no items"));
     }
@@ -305,7 +306,7 @@ fn answer(
     let gold_nats = score.gold_nats.mean().and_then(finite);
     Ok(TaskReport {
         source: file.display().to_string(),
-        hash: blake3::hash(text.as_bytes()).to_hex().to_string(),
+        hash: blake3::hash(found.content.as_bytes()).to_hex().to_string(),
         tokenizer: codec.name(),
         tokenizer_hash: codec.hash(),
         kind: match items[0] {
@@ -317,7 +318,7 @@ fn answer(
         delimiter: args.delimiter.clone(),
         prefix_token: args.prefix_token,
         items: items.len() as u64,
-        items_available: count_items(&text) as u64,
+        items_available: count_items(&found.content) as u64,
         chance: chance.mean().filter(|_| !last_word),
         acc: (&score.accuracy).into(),
         acc_norm: (&score.accuracy_by_character).into(),

@@ -63,7 +63,7 @@ pub struct MeasureHead {
     pub key0_mass: Option<f64>,
     /// What uniform attention would put on key 0 over the same queries.
     pub key0_baseline: Option<f64>,
-    /// `key0_mass` less its baseline, rescaled so that 1 still means all of it.
+    /// `key0_mass` less `key0_baseline`.
     pub key0_excess: Option<f64>,
     /// Mean distance of the attention mass, tokens.
     pub mean_distance: Option<f64>,

@@ -4,7 +4,7 @@ mod pair;
 mod runs;
 mod verbs;
 
-pub(crate) use pair::{amount, change};
+pub(crate) use pair::{POINTS, amount, change};
 pub(crate) use runs::cause;
 pub(crate) use verbs::blind_pairs;
 

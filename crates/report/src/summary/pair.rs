@@ -157,11 +157,14 @@ pub(crate) fn amount(of: &PairedDifference, value: f64) -> String {
     }
 }
 
+/// Behind the change of a share.
+pub(crate) const POINTS: &str = " points";
+
 /// A change with its sign; of a share, in points.
 pub(crate) fn change(of: &PairedDifference, value: f64) -> String {
     let sign = if value > 0.0 { "+" } else { "" };
     if of.is_share() {
-        format!("{sign}{:.1} points", 100.0 * value)
+        format!("{sign}{:.1}{POINTS}", 100.0 * value)
     } else {
         format!("{sign}{}", short(value))
     }

@@ -5,8 +5,8 @@ use super::table::{Align, Table};
 use super::{Page, RenderText, TextOptions, escape};
 use crate::document::Document;
 use crate::number::short;
-use crate::schema::{HeadDifference, PairReport};
-use crate::summary::{Summary, amount, change};
+use crate::schema::{HeadDifference, PairReport, PairedDifference};
+use crate::summary::{POINTS, Summary, amount, change};
 
 /// Rows of the table of changes.
 const CHANGES_SHOWN: usize = 12;
@@ -95,23 +95,63 @@ fn paired(page: &mut Page<'_>, pair: &PairReport) {
         "Paired differences ({shown} of {})",
         pair.paired.len()
     ));
+    let shown = &pair.paired[..shown];
+    let mut quantities: Vec<&str> = Vec::new();
+    for one in shown {
+        if !quantities.contains(&one.quantity.as_str()) {
+            quantities.push(&one.quantity);
+        }
+    }
+    for (position, quantity) in quantities.iter().enumerate() {
+        if position > 0 {
+            page.line("");
+        }
+        let of: Vec<_> = shown.iter().filter(|o| o.quantity == *quantity).collect();
+        page.table(&differences(quantity, &of));
+    }
+    let mut methods: Vec<&str> = Vec::new();
+    for one in shown {
+        if !methods.contains(&one.method.as_str()) {
+            methods.push(&one.method);
+        }
+    }
+    let points = if shown.iter().any(|one| one.is_share()) {
+        "points: percentage points; "
+    } else {
+        ""
+    };
+    page.indented(&format!(
+        "{points}interval: 95 %; clear: it excludes no change, as one in twenty does by chance. {}.",
+        escape(&methods.join("; "))
+    ));
+}
+
+/// The differences of one quantity; a table for each leaves room for intervals on a narrow page.
+fn differences(quantity: &str, of: &[&PairedDifference]) -> Table {
+    let share = of.iter().all(|one| one.is_share());
+    let over = format!("{} over", escape(quantity));
     let mut table = Table::new([
-        ("over", Align::Left),
-        ("quantity", Align::Left),
+        (over.as_str(), Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
-        ("change", Align::Right),
+        (if share { "points" } else { "change" }, Align::Right),
         ("interval", Align::Right),
         ("clear", Align::Left),
     ])
-    .keys(2);
-    for one in &pair.paired[..shown] {
+    // the interval says it too
+    .optional(["clear"]);
+    for one in of {
         let value = |value: Option<f64>| super::cell(value.map(|value| amount(one, value)));
-        let moved = |value: f64| change(one, value);
+        let moved = |value: f64| {
+            let change = change(one, value);
+            match change.strip_suffix(POINTS) {
+                Some(number) if share => number.to_owned(),
+                _ => change,
+            }
+        };
         let interval = one.change_low.zip(one.change_high);
         table.row(vec![
             escape(&one.what).into_owned(),
-            escape(&one.quantity).into_owned(),
             value(one.a),
             value(one.b),
             super::cell(one.change.map(moved)),
@@ -124,17 +164,7 @@ fn paired(page: &mut Page<'_>, pair: &PairReport) {
             .to_owned(),
         ]);
     }
-    page.table(&table);
-    let mut methods: Vec<&str> = Vec::new();
-    for one in &pair.paired[..shown] {
-        if !methods.contains(&one.method.as_str()) {
-            methods.push(&one.method);
-        }
-    }
-    page.indented(&format!(
-        "interval: 95 %; clear: it excludes no change, as one in twenty does by chance. {}.",
-        escape(&methods.join("; "))
-    ));
+    table
 }
 
 /// Largest relative changes first.
@@ -157,27 +187,50 @@ fn changes(page: &mut Page<'_>, pair: &PairReport) {
     rows.sort_by(|a, b| b.2.total_cmp(&a.2));
     let shown = rows.len().min(CHANGES_SHOWN);
     page.heading(&format!("Largest changes ({shown} of {})", rows.len()));
-    let mut table = Table::new([
-        ("layer", Align::Right),
-        ("head", Align::Right),
+    let rows = &rows[..shown];
+    let apart = changed(rows, false);
+    // names of plans and quantities are long: layer and head in one word are narrower than two columns
+    let table = match apart.fits(page.options.width) {
+        true => apart,
+        false => changed(rows, true),
+    };
+    page.table(&table);
+    page.line("  - did not exist or was not measured");
+}
+
+/// A row for each change; `together`: layer and head in one word, as the pages and `--head` name them.
+fn changed(rows: &[(&HeadDifference, &str, f64)], together: bool) -> Table {
+    let mut table = Table::new([]);
+    let places: &[_] = match together {
+        true => &[("head", Align::Left)],
+        false => &[("layer", Align::Right), ("head", Align::Right)],
+    };
+    for (name, align) in places {
+        table.column(name, *align);
+    }
+    for (name, align) in [
         ("plan", Align::Left),
         ("quantity", Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
-    ])
-    .keys(4);
+    ] {
+        table.column(name, align);
+    }
     let number = |value: Option<f64>| super::cell(value.map(short));
-    for (head, name, _) in &rows[..shown] {
+    for (head, name, _) in rows {
         let difference = head.quantities[*name];
-        table.row(vec![
-            super::cell(head.layer),
-            head.head.to_string(),
+        let mut row = match (together, head.layer) {
+            (true, Some(layer)) => vec![format!("L{layer}H{}", head.head)],
+            (true, None) => vec![format!("H{}", head.head)],
+            (false, layer) => vec![super::cell(layer), head.head.to_string()],
+        };
+        row.extend([
             escape(head.plan_a.as_deref().unwrap_or("-")).into_owned(),
             (*name).to_owned(),
             number(difference.a),
             number(difference.b),
         ]);
+        table.row(row);
     }
-    page.table(&table);
-    page.line("  - did not exist or was not measured");
+    table.keys(places.len() + 2)
 }

@@ -93,17 +93,16 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Whether the table is whole within `width` columns: nothing left out, nothing cut into panels or put below its row.
+    pub(crate) fn fits(&self, width: usize) -> bool {
+        total(&self.columns(true)) <= width
+    }
+
     /// The table within `width` columns where it can be.
     pub(crate) fn lines(&self, width: usize) -> Lines {
-        let all = 0..self.header.len();
-        let whole = |column: usize| vec![self.header[column].0.clone()];
-        let broken = |column: usize| {
-            let words = self.header[column].0.split(' ');
-            words.map(str::to_owned).collect::<Vec<_>>()
-        };
-        let mut shown: Vec<Shown> = all.clone().map(|c| self.shown(c, whole(c))).collect();
+        let mut shown = self.columns(false);
         if total(&shown) > width {
-            shown = all.map(|c| self.shown(c, broken(c))).collect();
+            shown = self.columns(true);
         }
         let mut left_out = Vec::new();
         for &name in &self.optional {
@@ -123,6 +122,18 @@ impl Table {
             self.panels(&shown, width)
         };
         Lines { panels, left_out }
+    }
+
+    /// All columns, their headers whole or broken at blanks.
+    fn columns(&self, broken: bool) -> Vec<Shown> {
+        let header = |name: &String| match broken {
+            true => name.split(' ').map(str::to_owned).collect(),
+            false => vec![name.clone()],
+        };
+        let columns = self.header.iter().enumerate();
+        columns
+            .map(|(column, (name, _))| self.shown(column, header(name)))
+            .collect()
     }
 
     fn shown(&self, column: usize, header: Vec<String>) -> Shown {

@@ -1,8 +1,11 @@
 //! Whether a document that was read back is whole: a list that lost its entries must not read as a clean result, and numbers that contradict
 //! one another must not be drawn.
 
+mod counts;
 mod ranges;
 
+mod certificates;
+mod pair;
 mod probe;
 mod study;
 mod trial;
@@ -16,17 +19,21 @@ use std::fmt::Display;
 /// # Errors
 /// The first that is not, in one line.
 pub(crate) fn check(document: &Document) -> Result<(), String> {
+    document.outcome().map_or(Ok(()), counts::findings)?;
     match document {
-        Document::Audit(report) => same("heads", report.heads.len(), report.summary.heads),
+        Document::Audit(report) => {
+            same("heads", report.heads.len(), report.summary.heads)?;
+            certificates::audit(report)
+        }
         Document::Measure(report) => {
             same("heads", report.heads.len(), report.summary.heads)?;
-            ranges::measure(report)
+            counts::measure(report)
         }
         Document::Horizon(report) => {
             for plan in &report.plans {
                 same("plans.heads", plan.heads.len(), plan.summary.heads)?;
             }
-            ranges::horizon(report)
+            counts::horizon(report)
         }
         Document::Probe(report) => {
             ranges::probe(report)?;
@@ -38,16 +45,14 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
         }
         Document::Train(report) => {
             train(report)?;
-            ranges::train(report)
+            counts::train(report)
         }
         Document::Study(report) => {
             ranges::study(report)?;
             study::report(report)
         }
-        // the documents of a pair were looked at when they were read
-        Document::Inspect(_) | Document::Prompts(_) | Document::Pair(_) | Document::Explain(_) => {
-            Ok(())
-        }
+        Document::Pair(report) => pair::report(report),
+        Document::Inspect(_) | Document::Prompts(_) | Document::Explain(_) => Ok(()),
     }
 }
 

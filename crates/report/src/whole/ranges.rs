@@ -2,18 +2,18 @@
 
 use super::broken;
 use crate::schema::{
-    Accuracy, EvalReport, HorizonReport, MeanLoss, MeasureReport, PerplexityReport, ProbeReport,
-    ProbeScore, StudyReport, StudyRow, TaskReport, TrainReport,
+    Accuracy, EvalReport, MeanLoss, PerplexityReport, ProbeReport, ProbeScore, StudyReport,
+    StudyRow, TaskReport,
 };
 
-type Checked = Result<(), String>;
+pub(super) type Checked = Result<(), String>;
 
 /// Whether two floats are the same but for the order in which something was added up.
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs()))
 }
 
-fn share(what: &str, value: Option<f64>) -> Checked {
+pub(super) fn share(what: &str, value: Option<f64>) -> Checked {
     match value {
         Some(value) if !(0.0..=1.0).contains(&value) => {
             Err(broken(what, "a share from 0 to 1", value))
@@ -29,14 +29,19 @@ fn not_negative(what: &str, value: Option<f64>) -> Checked {
     }
 }
 
-fn at_most(what: &str, part: u64, of: &str, whole: u64) -> Checked {
+pub(super) fn at_most(what: &str, part: u64, of: &str, whole: u64) -> Checked {
     if part <= whole {
         return Ok(());
     }
     Err(broken(what, format!("at most {of}, {whole}"), part))
 }
 
-fn adds_up(what: &str, parts: impl Iterator<Item = u64>, of: &str, whole: u64) -> Checked {
+pub(super) fn adds_up(
+    what: &str,
+    parts: impl Iterator<Item = u64>,
+    of: &str,
+    whole: u64,
+) -> Checked {
     let sum = parts.map(u128::from).sum::<u128>();
     if sum == u128::from(whole) {
         return Ok(());
@@ -45,7 +50,7 @@ fn adds_up(what: &str, parts: impl Iterator<Item = u64>, of: &str, whole: u64) -
 }
 
 /// Bins in order, none reaching into the next.
-fn in_order(what: &str, bins: impl Iterator<Item = (u64, u64)>) -> Checked {
+pub(super) fn in_order(what: &str, bins: impl Iterator<Item = (u64, u64)>) -> Checked {
     let mut before: Option<u64> = None;
     for (from, to) in bins {
         if from > to || before.is_some_and(|before| from <= before) {
@@ -61,7 +66,12 @@ fn in_order(what: &str, bins: impl Iterator<Item = (u64, u64)>) -> Checked {
     Ok(())
 }
 
-fn interval(what: &str, low: Option<f64>, middle: Option<f64>, high: Option<f64>) -> Checked {
+pub(super) fn interval(
+    what: &str,
+    low: Option<f64>,
+    middle: Option<f64>,
+    high: Option<f64>,
+) -> Checked {
     let (Some(low), Some(middle), Some(high)) = (low, middle, high) else {
         return Ok(());
     };
@@ -234,85 +244,6 @@ fn score(what: &str, score: &ProbeScore) -> Checked {
         score.accuracy,
         score.accuracy_high,
     )
-}
-
-pub(super) fn measure(report: &MeasureReport) -> Checked {
-    for head in &report.heads {
-        let what = format!("heads (layer {}, head {})", head.layer, head.head);
-        let bins = &head.mass_by_distance;
-        in_order(
-            &format!("{what}.mass_by_distance"),
-            bins.iter().map(|bin| (bin.from, bin.to)),
-        )?;
-        for bin in bins {
-            at_most(
-                &format!("{what}.mass_by_distance.blind_pairs"),
-                bin.blind_pairs,
-                "pairs",
-                bin.pairs,
-            )?;
-        }
-        for (plan, own) in &head.plans {
-            let what = format!("{what}.plans.{plan}");
-            at_most(
-                &format!("{what}.blind_pairs"),
-                own.blind_pairs,
-                "pairs",
-                own.pairs,
-            )?;
-            share(&format!("{what}.blind_share"), own.blind_share)?;
-            if !own.mass_by_distance.is_empty() {
-                super::same(
-                    &format!("{what}.mass_by_distance"),
-                    own.mass_by_distance.len(),
-                    bins.len() as u64,
-                )?;
-            }
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn horizon(report: &HorizonReport) -> Checked {
-    for plan in &report.plans {
-        for head in &plan.heads {
-            let what = format!("plans.{}.heads (head {})", plan.info.plan, head.head);
-            share(&format!("{what}.blind_share"), Some(head.blind_share))?;
-            share(
-                &format!("{what}.blind_share_last_row"),
-                head.blind_share_last_row,
-            )?;
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn train(report: &TrainReport) -> Checked {
-    for cell in report.recall.iter().flat_map(|look| &look.cells) {
-        let what = format!("recall.cells ({}, {} to {})", cell.task, cell.from, cell.to);
-        at_most(
-            &format!("{what}.right"),
-            cell.right,
-            "questions",
-            cell.questions,
-        )?;
-        share(&format!("{what}.accuracy"), cell.accuracy)?;
-        interval(&what, cell.accuracy_low, cell.accuracy, cell.accuracy_high)?;
-    }
-    for look in &report.looks {
-        let what = format!("looks (step {})", look.step);
-        at_most(
-            &format!("{what}.blind_pairs"),
-            look.blind_pairs,
-            "pairs",
-            look.pairs,
-        )?;
-        share(&format!("{what}.blind_share"), look.blind_share)?;
-        for head in &look.heads {
-            share(&format!("{what}.heads.blind_share"), head.blind_share)?;
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn study(report: &StudyReport) -> Checked {

@@ -9,7 +9,7 @@ mod runner;
 
 use super::describe;
 use super::estimate;
-use super::ids::{Codec, read_text};
+use super::ids::{Codec, Found, read_text};
 use crate::args::GlobalArgs;
 use crate::failure::{Exit, Failure};
 use ::audit::eval::EvalError;
@@ -52,7 +52,10 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
             spec.vocab_size - 1
         )));
     }
-    let text = text_for(&task, args)?;
+    let (text, notes) = match text_for(&task, args)? {
+        Some(found) => (Some(found.content), found.notes),
+        None => (None, Vec::new()),
+    };
     let info = describe::hashed(&checkpoint, &args.path, HashCover::Everything);
     let grid = Grid::new(args)?;
     let mut settings = settings(args, &task, &grid, &info, &codec, text.as_deref());
@@ -72,6 +75,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
             settings,
             info,
             Effort::new(&spec),
+            notes,
             global,
         );
     }
@@ -107,7 +111,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     if let Some(file) = &args.items {
         prompts::write_items(file, &cells)?;
     }
-    let outcome = outcome(&checkpoint, spec.trained_length.is_none());
+    let outcome = outcome(&checkpoint, spec.trained_length.is_none(), notes);
     let trained = spec.trained_length.map(|length| length as u64);
     let report = report(args, settings, info, cells, trained, outcome)?;
     crate::output::emit(report, global)
@@ -156,7 +160,7 @@ fn settings(
 }
 
 /// The text to hide the fact in: where a task brings none it has to be given, elsewhere it takes the place of the task's own.
-fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<String>, Failure> {
+fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<Found<String>>, Failure> {
     match (&args.text, task.needs_text()) {
         (Some(_), false) if task.line.is_some() => Err(Failure::error(format!(
             "--task {} brings its own filler, lines among which one is asked for; leave --text away",
@@ -168,7 +172,7 @@ fn text_for(task: &ProbeTask, args: &ProbeArgs) -> Result<Option<String>, Failur
         ))),
         (text, _) => text
             .as_deref()
-            .map(|file| read_text(file, "--text").map(|found| found.content))
+            .map(|file| read_text(file, "--text"))
             .transpose(),
     }
 }
@@ -194,11 +198,13 @@ fn haystack(
     })
 }
 
-fn outcome(checkpoint: &Checkpoint, no_trained_length: bool) -> Outcome {
+/// What there is to say; `notes` are about the text.
+fn outcome(checkpoint: &Checkpoint, no_trained_length: bool, notes: Vec<String>) -> Outcome {
     let mut outcome = Outcome {
-        notes: describe::notes(&checkpoint.config),
+        notes,
         ..Outcome::default()
     };
+    outcome.notes.extend(describe::notes(&checkpoint.config));
     outcome.notes.extend(describe::unused(checkpoint));
     if no_trained_length {
         outcome.notes.push(

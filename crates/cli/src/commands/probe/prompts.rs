@@ -14,7 +14,7 @@ use report::schema::{
 };
 use std::path::Path;
 
-/// Builds every prompt and reports them; `effort` is empty.
+/// Builds every prompt and reports them; `effort` is empty, `notes` are about the text.
 #[allow(
     clippy::too_many_arguments,
     reason = "one call site; every argument is a different thing"
@@ -27,6 +27,7 @@ pub(super) fn only(
     settings: ProbeSettings,
     info: ModelInfo,
     mut effort: Effort,
+    notes: Vec<String>,
     global: &GlobalArgs,
 ) -> Result<Exit, Failure> {
     let mut cells = Vec::new();
@@ -44,7 +45,10 @@ pub(super) fn only(
         settings,
         tokens_to_run: effort.tokens(),
         cells,
-        outcome: Outcome::default(),
+        outcome: Outcome {
+            notes,
+            ..Outcome::default()
+        },
     };
     global.refuse_document_flags("probe --build-only", &["--format", "--out"])?;
     crate::output::emit(report, global)

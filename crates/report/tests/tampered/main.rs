@@ -1,7 +1,9 @@
 //! Documents that were changed by hand: what cannot be is refused in one line that names the field.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod counts;
 
 use common::saved;
 use serde_json::{Value, json};
@@ -159,6 +161,6 @@ fn heads_and_runs_with_impossible_numbers_are_refused() {
         "train",
         "/looks/0/heads/1/blind_share",
         json!(2.0),
-        ["heads.blind_share", "a share"],
+        ["head 1).blind_share", "a share"],
     );
 }

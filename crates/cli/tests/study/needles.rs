@@ -1,12 +1,10 @@
 //! Facts in prose and far questions only: from the run file through training and evaluation to every form of the report.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use support::{json, run};
+
+use crate::support::{json, run};
 
 /// Token files of a generated text in sentences, with a vocabulary of its words.
 struct Set(tempfile::TempDir);

@@ -1,0 +1,74 @@
+//! Keys of which not everything that their flags say holds.
+
+/// Flags of which only one may be given: one of them on the command line silences the others in the file.
+pub(super) const EXCLUSIVE: &[&[&str]] = &[
+    &["heads_total", "like", "path"],
+    &["text", "tokens"],
+    &["format", "json"],
+];
+
+/// Keys that some commands refuse as flags, and those commands: in a table of several they are for the others.
+pub(super) const REFUSED: &[(&[&str], &[&str])] = &[
+    (
+        &["fail_on"],
+        &[
+            "eval",
+            "probe",
+            "train",
+            "study",
+            "tokens",
+            "export",
+            "explain",
+            "completions",
+            "man",
+        ],
+    ),
+    (
+        &["max_memory"],
+        &[
+            "horizon",
+            "inspect",
+            "tokens",
+            "export",
+            "report",
+            "explain",
+            "completions",
+            "man",
+        ],
+    ),
+    (
+        &["format", "json"],
+        &["study run", "tokens", "export", "completions", "man"],
+    ),
+    (
+        &["exit_zero"],
+        &[
+            "train",
+            "study run",
+            "tokens",
+            "export",
+            "completions",
+            "man",
+        ],
+    ),
+    (&["out"], &["study run", "tokens", "export"]),
+];
+
+/// Keys that mean different things to those who would share them: the command whose table it is, the key, and what it means.
+pub(super) const AMBIGUOUS: &[(&str, &str, &str)] = &[
+    (
+        "snellen",
+        "heads",
+        "it is a number of heads for horizon and a selection by index for audit and measure",
+    ),
+    (
+        "snellen",
+        "to",
+        "every command that has this flag writes to a place of its own",
+    ),
+    (
+        "tokens",
+        "to",
+        "it is a file for `tokens train` and a folder for `tokens encode`",
+    ),
+];
