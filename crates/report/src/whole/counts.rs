@@ -102,10 +102,31 @@ fn evidence(what: &str, own: &MeasurePlanEvidence) -> Checked {
     ] {
         at_most(&format!("{what}.{count}"), pairs, "pairs", own.pairs)?;
     }
+    let (not_counted, rows) = (own.non_finite_pairs, own.non_finite_rows);
+    at_most(
+        &format!("{what}.non_finite_pairs"),
+        not_counted,
+        "pairs",
+        own.pairs,
+    )?;
+    at_most(
+        &format!("{what}.non_finite_rows"),
+        rows,
+        "non_finite_pairs",
+        not_counted,
+    )?;
+    let counted = own.pairs - not_counted;
+    let finite = "pairs less non_finite_pairs";
+    at_most(
+        &format!("{what}.blind_pairs"),
+        own.blind_pairs,
+        finite,
+        counted,
+    )?;
     follows(
         &format!("{what}.blind_share"),
         own.blind_pairs.into(),
-        own.pairs.into(),
+        counted.into(),
         own.blind_share,
         None,
     )?;
@@ -205,6 +226,11 @@ fn measure_summary(report: &MeasureReport) -> Checked {
                 sum.blind_pairs,
                 own().map(|own| own.blind_pairs).collect::<Vec<_>>(),
             ),
+            (
+                "non_finite_pairs",
+                sum.non_finite_pairs,
+                own().map(|own| own.non_finite_pairs).collect(),
+            ),
         ] {
             let parts: u128 = parts.into_iter().map(u128::from).sum();
             equal(&format!("{what}.{count}"), "the heads", parts, found.into())?;
@@ -220,9 +246,9 @@ fn measure_summary(report: &MeasureReport) -> Checked {
         follows(
             &format!("{what}.blind_share"),
             sum.blind_pairs.into(),
-            sum.pairs.into(),
-            Some(sum.blind_share),
-            Some(0.0),
+            (sum.pairs - sum.non_finite_pairs).into(),
+            sum.blind_share,
+            None,
         )?;
     }
     Ok(())
