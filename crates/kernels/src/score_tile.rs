@@ -159,18 +159,25 @@ impl<'a> ScoreTile<'a> {
         }
     }
 
-    /// Raw scores of `n` keys, every `step`-th from `first` on, computed anew: also those before `proven_zero_before`. `[n, lanes]`, keys
-    /// after a query as in [`ScoreTile::raw`].
+    /// Raw scores of some queries, lanes of the tile, against `n` keys, every `step`-th from `first` on, computed anew: also those before
+    /// `proven_zero_before`, and those after a query. `[n, lanes]`; other lanes are overwritten or left alone.
     ///
     /// # Panics
-    /// If the last of them is not before `n_keys`, or `out` has another length.
-    pub fn raw_of_keys(&self, first: usize, step: usize, n: usize, out: &mut [f32]) {
+    /// If the last key is not before `n_keys`, or `out` has another length.
+    pub fn raw_of_keys(
+        &self,
+        some: Range<usize>,
+        first: usize,
+        step: usize,
+        n: usize,
+        out: &mut [f32],
+    ) {
         let keys = SomeKeys { first, step, n };
         dispatch!(
             self.isa,
             raw_of_keys,
-            (task: &HeadTask<'_>, lanes: usize, queries: &[f32], keys: SomeKeys, out: &mut [f32])
-                = (self.task, self.lanes, self.queries, keys, out)
+            (task: &HeadTask<'_>, lanes: usize, queries: &[f32], some: Range<usize>, keys: SomeKeys, out: &mut [f32])
+                = (self.task, self.lanes, self.queries, some, keys, out)
         );
     }
 

@@ -87,13 +87,20 @@ impl HeadSink for Sink {
         let (mut kept, mut whole) = (Vec::new(), Vec::new());
         let stride = tile.rows_into(&mut kept);
         whole.resize(tile.keys_end() * tile.lanes, 0.0);
-        tile.raw_of_keys(0, 1, tile.keys_end(), &mut whole);
+        tile.raw_of_keys(0..tile.lanes, 0, 1, tile.keys_end(), &mut whole);
         for (first, step) in [(0, 5), (3, 16), (tile.keys_end() - 1, 1)] {
             let n = tile.keys_end().saturating_sub(first).div_ceil(step);
             let mut some = vec![0.0; n * tile.lanes];
-            tile.raw_of_keys(first, step, n, &mut some);
             let all = whole.chunks(tile.lanes).skip(first).step_by(step);
-            assert_eq!(some, all.collect::<Vec<_>>().concat(), "{first}, {step}");
+            let all = all.collect::<Vec<_>>().concat();
+            tile.raw_of_keys(0..tile.lanes, first, step, n, &mut some);
+            assert_eq!(some, all, "{first}, {step}");
+            let lanes = tile.n_rows / 3..tile.n_rows;
+            some.fill(f32::NAN);
+            tile.raw_of_keys(lanes.clone(), first, step, n, &mut some);
+            for (some, all) in some.chunks(tile.lanes).zip(all.chunks(tile.lanes)) {
+                assert_eq!(some[lanes.clone()], all[lanes.clone()]);
+            }
         }
         for lane in 0..tile.n_rows {
             let query = tile.first_query + lane;

@@ -11,12 +11,15 @@ use crate::evidence::types::ContentAdvantage;
 /// Keys that count as recent: the query itself and the 19 before it (and, in encoders, the 19 after it).
 pub(crate) const RECENT: usize = 20;
 
-/// Pairs of a head that enter the percentiles in longer texts, about: 80 of them lie above a 99th percentile. They are taken from
-/// every row, because a row's pairs share what they are compared with.
+/// Pairs of a head that enter the percentiles in longer texts, about, at least: 80 of them lie above a 99th percentile. They are taken
+/// from all rows, because a row's pairs share what they are compared with, and pairs with a key share the key.
 const SAMPLED_PAIRS: usize = 1 << 13;
 
-/// Queries that are sampled at the same keys: the widest tile, which looks at a key for all its queries at once.
-const RUN: usize = 48;
+/// Keys of the longest rows that are sampled, at least.
+const SAMPLED_KEYS: usize = 8;
+
+/// Queries that are sampled at the same keys: a vector of the widest, which takes a key for all its queries at once.
+const RUN: usize = 16;
 
 /// Width of a histogram bin, nats.
 const RESOLUTION: f64 = 1.0 / 32.0;
@@ -33,6 +36,10 @@ struct Histogram {
     /// Bin of `bins[0]`.
     first: usize,
     bins: Vec<u64>,
+    /// The largest advantage, nats; looked for where it can be.
+    largest: f32,
+    /// Its bin.
+    last: u16,
 }
 
 impl Histogram {
@@ -51,7 +58,7 @@ impl Histogram {
             // From 2^23 on the last digits of a float are a whole number: a conversion that vectorises.
             bins[i] = (position.floor() + 8_388_608.0).to_bits() as u16;
         }
-        let bins = &bins[some];
+        let (values, bins) = (some.clone(), &bins[some]);
         if bins.is_empty() {
             return;
         }
@@ -59,10 +66,23 @@ impl Histogram {
         for &bin in bins {
             (least, most) = (least.min(bin), most.max(bin));
         }
+        if most >= self.last {
+            let values = values.map(|i| scores[i] - over[i]);
+            self.raise(values.fold(f32::NEG_INFINITY, f32::max), most);
+        }
         self.reach(usize::from(least), usize::from(most));
         let to = &mut self.bins[usize::from(least) - self.first..];
         for &bin in bins {
             to[usize::from(bin - least)] += 1;
+        }
+    }
+
+    #[cold]
+    fn raise(&mut self, largest: f32, bin: u16) {
+        let none = self.bins.is_empty();
+        self.last = bin;
+        if none || largest > self.largest {
+            self.largest = largest;
         }
     }
 
@@ -95,6 +115,9 @@ impl Histogram {
         if other.bins.is_empty() {
             return;
         }
+        if other.last >= self.last {
+            self.raise(other.largest, other.last);
+        }
         self.reach(other.first, other.first + other.bins.len() - 1);
         let to = &mut self.bins[other.first - self.first..];
         for (bin, more) in to.iter_mut().zip(&other.bins) {
@@ -102,7 +125,7 @@ impl Histogram {
         }
     }
 
-    /// Upper edge of the bin in which the fraction `q` of the pairs is reached.
+    /// Upper edge of the bin in which the fraction `q` of the pairs is reached, or the largest advantage if that is less.
     fn quantile(&self, q: f64) -> Option<f64> {
         let total: u64 = self.bins.iter().sum();
         let wanted = (q * total as f64).ceil() as u64;
@@ -112,7 +135,8 @@ impl Histogram {
             seen >= wanted.max(1)
         })?;
         let bin = self.first + bin;
-        (bin > 0 && bin < BINS - 1).then(|| (bin + 1) as f64 * RESOLUTION - RANGE)
+        let edge = (bin + 1) as f64 * RESOLUTION - RANGE;
+        (bin > 0 && bin < BINS - 1).then(|| edge.min(f64::from(self.largest)))
     }
 }
 
@@ -161,7 +185,9 @@ impl Advantage {
 
     pub(crate) fn new(length: usize) -> Self {
         Self {
-            step: (length * length / 2 / SAMPLED_PAIRS).max(1),
+            step: (length * length / 2 / SAMPLED_PAIRS)
+                .min(length / SAMPLED_KEYS)
+                .max(1),
             over_diagonal: Extreme::new(),
             over_recent: Extreme::new(),
         }
@@ -252,24 +278,28 @@ impl Advantage {
         }
     }
 
-    /// Takes one sampled key for some of `W` consecutive queries of a causal text, the first of which is `query`: their raw scores, and of
-    /// each query its own and the best visible one of its recent keys, its own included.
+    /// Takes one sampled key for consecutive queries of a causal text, no more than a run of them, the first of which is `query`: their
+    /// raw scores, and of each query its own and the best visible one of its recent keys, its own included.
     #[inline(always)]
-    pub(crate) fn sample_key<const W: usize>(
+    pub(crate) fn sample_key(
         &mut self,
         key: usize,
         query: usize,
-        scores: &[f32; W],
-        [diagonal, recent]: [&[f32; W]; 2],
-        some: &Range<usize>,
+        scores: &[f32],
+        [diagonal, recent]: [&[f32]; 2],
     ) {
         for (least, extreme, over) in [
             (1, &mut self.over_diagonal, diagonal),
             (RECENT, &mut self.over_recent, recent),
         ] {
-            let from = (key + least).saturating_sub(query);
-            let some = from.clamp(some.start, some.end)..some.end;
-            extreme.histogram.add(scores, over, some);
+            let to = &mut extreme.histogram;
+            let from = (key + least).saturating_sub(query).min(scores.len());
+            let some = from..scores.len();
+            // Mostly a whole run, in loops of constant length.
+            match (scores.try_into(), over.try_into()) {
+                (Ok(scores), Ok(over)) => to.add::<RUN>(scores, over, some),
+                _ => some.for_each(|i| to.add(&[scores[i]], &[over[i]], 0..1)),
+            }
         }
     }
 
@@ -361,8 +391,9 @@ mod tests {
                 list.sort_by(f32::total_cmp);
                 let exact = f64::from(list[(list.len() as f64 * 0.99).ceil() as usize - 1]);
                 let p99 = p99.unwrap();
+                let most = f64::from(list.iter().copied().fold(f32::MIN, f32::max));
                 assert!(
-                    p99 > exact && p99 <= exact + RESOLUTION,
+                    p99 >= exact && p99 <= (exact + RESOLUTION).min(most),
                     "{p99} for {exact}"
                 );
             }

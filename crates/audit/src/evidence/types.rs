@@ -155,8 +155,8 @@ pub struct ContentAdvantage {
     pub largest_over_recent: Option<f64>,
     /// 99th percentile of the same over the sampled pairs.
     pub p99_over_recent: Option<f64>,
-    /// Pairs with `d >= 1` that entered the percentiles: all of them in texts below 182 tokens, 8 to 16 thousand in longer ones, evenly
-    /// spread over all rows.
+    /// Pairs with `d >= 1` that entered the percentiles: all of them in texts below 182 tokens, 8 to 16 thousand in texts of up to 2048, four
+    /// a token in longer ones, spread evenly over all pairs.
     pub sampled_pairs: u64,
     /// Width of a bin of the percentile's histogram, nats. The percentile is the upper edge of its bin.
     pub resolution: f64,

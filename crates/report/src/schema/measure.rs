@@ -75,7 +75,7 @@ pub struct MeasureHead {
     pub share_below_f32_ulp: Option<f64>,
     /// Largest content score over the row's own diagonal of a pair that f32 attention sees, nats.
     pub advantage_diagonal_max: Option<f64>,
-    /// 99th percentile over a sample of all pairs: all of them in a text below 182 tokens, 8 to 16 thousand in longer ones, spread evenly over all rows.
+    /// 99th percentile over a sample of all pairs: all of them in a text below 182 tokens, at least 8 thousand in longer ones, spread evenly over them; not above the largest of the sample, and else rounded up to the next 32nd of a nat.
     pub advantage_diagonal_p99: Option<f64>,
     /// Largest content score of a pair that f32 attention sees, at distance 20 or more, over the best of the row's last 20 keys, nats.
     pub advantage_recent_max: Option<f64>,

@@ -1,8 +1,11 @@
 //! Pairs of a tile for the percentiles of [`crate::evidence::advantage`].
 
+use std::ops::Range;
+
 use kernels::ScoreTile;
 
 use super::{Lanes, own};
+use crate::evidence::advantage::Advantage;
 use crate::evidence::head::HeadCounts;
 
 /// Sampled pairs go to the percentiles.
@@ -17,7 +20,6 @@ pub(super) fn take<const W: usize>(
     let end = tile.keys_end();
     let all_good = lanes.n_good == W as u64;
     let mut from = tile.first_query;
-    // Mostly the tile is one run.
     while from < end {
         let (run_end, first, step) = counts.advantage.sampled_keys(from);
         let queries = from..run_end.min(end);
@@ -25,20 +27,46 @@ pub(super) fn take<const W: usize>(
         if scores.len() < n * W {
             scores.resize(n * W, 0.0);
         }
-        tile.raw_of_keys(first, step, n, &mut scores[..n * W]);
         let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
+        tile.raw_of_keys(in_tile.clone(), first, step, n, &mut scores[..n * W]);
         for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
-            let key = first + i * step;
-            let over = [&best.diagonal, &best.recent];
-            let advantage = &mut counts.advantage;
+            let mut take = Take {
+                advantage: &mut counts.advantage,
+                key: first + i * step,
+                first_query: tile.first_query,
+                scores,
+                best,
+            };
             if all_good {
-                advantage.sample_key(key, tile.first_query, scores, over, &in_tile);
+                take.lanes(in_tile.clone());
                 continue;
             }
             for lane in in_tile.clone().filter(|&lane| lanes.good[lane]) {
-                advantage.sample_key(key, tile.first_query, scores, over, &(lane..lane + 1));
+                take.lanes(lane..lane + 1);
             }
         }
         from = queries.end;
+    }
+}
+
+/// One sampled key of a tile.
+struct Take<'a, const W: usize> {
+    advantage: &'a mut Advantage,
+    key: usize,
+    first_query: usize,
+    scores: &'a [f32; W],
+    best: &'a own::Best<W>,
+}
+
+impl<const W: usize> Take<'_, W> {
+    #[inline(always)]
+    fn lanes(&mut self, lanes: Range<usize>) {
+        let over = [
+            &self.best.diagonal[lanes.clone()],
+            &self.best.recent[lanes.clone()],
+        ];
+        let query = self.first_query + lanes.start;
+        self.advantage
+            .sample_key(self.key, query, &self.scores[lanes], over);
     }
 }
