@@ -84,7 +84,18 @@ pub(super) fn check_bounds(spec: &ModelSpec, global: &GlobalArgs) -> Result<(), 
     )
 }
 
-/// Says an estimate that is worth a line, and refuses one beyond `--max-memory`.
+/// Bytes of main memory and of swap space, where the system says so.
+pub(super) fn memory_of_the_machine() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |key: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    Some((kib("MemTotal:")? + kib("SwapTotal:").unwrap_or(0)) << 10)
+}
+
+/// Says an estimate that is worth a line, and refuses one beyond `--max-memory`, or beyond what the machine has where no limit is
+/// given: it would be killed in the end.
 fn judge(total: u64, what: &str, way_out: &str, global: &GlobalArgs) -> Result<(), Failure> {
     let said = format!(
         "about {} of memory for {what}, beyond the mapped weights",
@@ -94,6 +105,13 @@ fn judge(total: u64, what: &str, way_out: &str, global: &GlobalArgs) -> Result<(
         return Err(Failure::error(format!(
             "estimate: {said}, more than --max-memory {}; {way_out}",
             bytes(limit)
+        )));
+    }
+    let all = memory_of_the_machine().filter(|all| global.max_memory.is_none() && total > *all);
+    if let Some(all) = all {
+        return Err(Failure::error(format!(
+            "estimate: {said}, more than the {} of this machine; {way_out}, or say --max-memory to try all the same",
+            bytes(all)
         )));
     }
     if total >= SAID_FROM_BYTES {

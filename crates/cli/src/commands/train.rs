@@ -136,7 +136,9 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             if args.dry_run {
                 return Ok(Exit::Clean);
             }
-            if let Some(all) = memory_of_the_machine().filter(|all| estimate.memory_bytes > *all) {
+            if let Some(all) =
+                super::estimate::memory_of_the_machine().filter(|all| estimate.memory_bytes > *all)
+            {
                 return Err(Failure::error(format!(
                     "the run needs about {} MiB, this machine has {} MiB; raise schedule.micro-batches or take a smaller model",
                     estimate.memory_bytes >> 20,
@@ -210,14 +212,6 @@ fn document(folder: &Path, global: &GlobalArgs) -> Result<Exit, Failure> {
     }
     let report = TrainReport::new(super::VERSION, &History::read(folder)?)?;
     crate::output::emit(report, global)
-}
-
-/// Bytes of main memory, where the system says so.
-fn memory_of_the_machine() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib << 10)
 }
 
 /// Ctrl-C asks the loop to save and stop; a second one ends the process at once.

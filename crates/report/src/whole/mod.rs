@@ -5,6 +5,7 @@ mod counts;
 mod ranges;
 
 mod certificates;
+mod measured;
 mod pair;
 mod probe;
 mod study;
@@ -27,7 +28,8 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
         }
         Document::Measure(report) => {
             same("heads", report.heads.len(), report.summary.heads)?;
-            counts::measure(report)
+            counts::measure(report)?;
+            measured::heads(report)
         }
         Document::Horizon(report) => {
             for plan in &report.plans {

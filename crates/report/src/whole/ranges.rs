@@ -22,7 +22,7 @@ pub(super) fn share(what: &str, value: Option<f64>) -> Checked {
     }
 }
 
-fn not_negative(what: &str, value: Option<f64>) -> Checked {
+pub(super) fn not_negative(what: &str, value: Option<f64>) -> Checked {
     match value {
         Some(value) if value < 0.0 => Err(broken(what, "no negative number", value)),
         _ => Ok(()),

@@ -6,6 +6,30 @@ use snellen_report::Document;
 use crate::common::saved;
 use crate::refused;
 
+/// Numbers that no text gives.
+#[test]
+fn numbers_of_a_head_beyond_their_range_are_refused() {
+    let head = |field: &str| format!("/heads/0/{field}");
+    for (pointer, value) in [
+        (head("reach_50"), json!(100_000)),
+        (head("reach_99"), json!(0)),
+        (head("plans/ieee/first_blind_distance"), json!(100_000)),
+        (head("plans/ieee/last_visible_distance"), json!(100_000)),
+        (head("mean_distance"), json!(1e9)),
+        (head("share_below_f32_ulp"), json!(3.0)),
+        (head("entropy_nats"), json!(-1.0)),
+        (head("entropy_nats"), json!(1e9)),
+        (head("max_score"), json!(-1.0)),
+        (head("advantage_recent_max"), json!(1e9)),
+        (head("layer"), json!(99)),
+        ("/loss/nats_per_token".to_owned(), json!(-3.0)),
+        ("/loss/perplexity".to_owned(), json!(2.0)),
+    ] {
+        let key = pointer.rsplit('/').next().unwrap();
+        refused("measure", &pointer, value, [key, "expected"]);
+    }
+}
+
 /// A share is that of its counts, and counts of the whole are those of the parts.
 #[test]
 fn shares_and_sums_that_do_not_follow_from_their_counts_are_refused() {
