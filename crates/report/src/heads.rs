@@ -210,7 +210,7 @@ fn measure(report: &MeasureReport) -> HeadTable {
             let Some(evidence) = head.plans.get(&plan.plan) else {
                 continue;
             };
-            let of_plan = fields!(evidence; pairs, blind_pairs, blind_numerator, blind_weight, undecided_pairs, blind_share,
+            let of_plan = fields!(evidence; pairs, non_finite_rows, non_finite_pairs, blind_pairs, blind_numerator, blind_weight, undecided_pairs, blind_share,
                 first_blind_distance, last_visible_distance, total_variation);
             let of_head = fields!(head; slope, effective_slope, reach_50, reach_90, reach_99, entropy_nats, key0_mass,
                 key0_baseline, key0_excess, mean_distance, max_score, share_below_bf16_ulp, share_below_f32_ulp,

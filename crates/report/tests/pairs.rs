@@ -155,14 +155,14 @@ fn changes_of_heads_are_a_line_each() {
     let text_of_before = report::json::render(&document("measure"))
         .unwrap()
         .replace("\"ieee\"", "\"megatron-deepspeed:f16\"")
-        .replace("\"entropy_nats\": 1.25", "\"entropy_nats\": -0.000234567");
+        .replace("\"entropy_nats\": 1.25", "\"entropy_nats\": 0.000234567");
     let before = Document::from_json(&text_of_before).unwrap();
     let Document::Measure(mut after) = before.clone() else {
         panic!("a measurement");
     };
     for head in &mut after.heads {
         head.advantage_diagonal_max = Some(-0.000_123_456);
-        head.entropy_nats = Some(-0.000_123_456);
+        head.entropy_nats = Some(0.000_123_456);
     }
     let pair = PairReport::new("0.1.0", before, after.into());
     let narrow = text(pair.clone(), 80);
