@@ -545,7 +545,8 @@ fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
 fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
     let mut plan = base(PlanName::FlexAttention, dtype, family);
     plan.bias.form = BiasForm::Relative;
-    // The block of the diagonal is only partly unmasked and such blocks come first, so the maximum is found early.
+    // The block of the diagonal is only partly unmasked and such blocks come first, so the maximum is found early. The others come
+    // oldest first; newest first differs where the maximum is not found on the diagonal.
     plan.max_reference = MaxReference::Running {
         key_block: FLEX_KEY_BLOCK,
         order: BlockOrder::NewestFirst,
