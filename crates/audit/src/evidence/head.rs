@@ -60,9 +60,9 @@ impl HeadCounts {
     /// Bytes of one of these while a layer runs, with the score tables of `n_plans` plans at their largest.
     pub(crate) fn bytes(length: u64, causal: bool, n_plans: u64) -> u64 {
         let offsets = if causal { length } else { 2 * length };
-        // Pairs and every plan: 8 + 4 bytes an offset; masses: 8; tables: at most 24 a plan, own tables: 8; of a tile: its
-        // weights and its rows (48 a key each), masses, counts and one row.
-        offsets * (20 + 44 * n_plans + 8 + 4 * (2 * 48 + 4)) + Advantage::BYTES
+        // Pairs and every plan: runs, single pairs, pairs of tiles, 4 bytes an offset each, and of a plan runs that overflow; masses: 8;
+        // tables: at most 24 a plan, own tables: 8; of a tile: its weights and its rows (48 a key each), masses and one row.
+        offsets * (20 + 48 * n_plans + 8 + 4 * (2 * 48 + 4)) + Advantage::BYTES
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
