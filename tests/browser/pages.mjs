@@ -93,7 +93,6 @@ function enlarged(source, layers, heads) {
       for (const bin of own.mass_by_distance) bin.mass *= random();
       for (const plan of Object.values(own.plans)) {
         plan.blind_pairs = Math.floor(plan.blind_pairs * random());
-        plan.blind_share = plan.blind_pairs / plan.pairs;
         // a plan in f32 repeats the head's masses, one in f16 has its own
         plan.mass_by_distance = own.mass_by_distance.map((bin) => bin.mass * (plan === own.plans["hf-eager:f16"] ? random() : 1));
       }
@@ -104,6 +103,46 @@ function enlarged(source, layers, heads) {
   out.model.n_heads = heads;
   out.summary.heads = layers * heads;
   out.findings = out.heads.slice(0, 2000).map((head) => ({ ...source.findings[0], layer: head.layer, head: head.head }));
+  return settled(out);
+}
+
+/** The measurement with everything that follows from its counts and masses: the program refuses what does not. */
+function settled(out) {
+  const scaled = (masses) => {
+    const sum = masses.reduce((all, mass) => all + mass, 0);
+    return masses.map((mass) => (sum > 0 ? mass / sum : 0));
+  };
+  const first = out.plans[0].plan;
+  for (const head of out.heads) {
+    const masses = scaled(head.mass_by_distance.map((bin) => bin.mass));
+    let left = head.plans[first].blind_pairs;
+    head.mass_by_distance.forEach((bin, i) => { bin.mass = masses[i]; });
+    // what is blind lies far away
+    for (const bin of head.mass_by_distance.toReversed()) {
+      bin.blind_pairs = Math.min(bin.pairs, left);
+      left -= bin.blind_pairs;
+    }
+    head.key0_excess = head.key0_mass === null || head.key0_baseline === null ? null : head.key0_mass - head.key0_baseline;
+    for (const plan of Object.values(head.plans)) {
+      const counted = plan.pairs - plan.non_finite_pairs;
+      plan.blind_share = counted > 0 ? plan.blind_pairs / counted : null;
+      if (plan.blind_pairs === 0) plan.first_blind_distance = null;
+      plan.mass_by_distance = scaled(plan.mass_by_distance);
+      const apart = plan.mass_by_distance.reduce((all, mass, i) => all + Math.abs(mass - masses[i]), 0);
+      if (plan.total_variation !== null) plan.total_variation = apart / 2;
+    }
+  }
+  for (const [key, sum] of Object.entries(out.summary.plans)) {
+    const plans = out.heads.map((head) => head.plans[key]);
+    const total = (field) => plans.reduce((all, plan) => all + plan[field], 0);
+    const counted = total("pairs") - total("non_finite_pairs");
+    Object.assign(sum, {
+      pairs: total("pairs"), non_finite_pairs: total("non_finite_pairs"), blind_pairs: total("blind_pairs"),
+      blind_share: counted > 0 ? total("blind_pairs") / counted : null,
+      heads_touched: plans.filter((plan) => plan.blind_pairs > 0).length,
+    });
+  }
+  for (const check of out.checks) check.findings = out.findings.filter((finding) => finding.code === check.code).length;
   return out;
 }
 
@@ -130,9 +169,12 @@ function gaps(source) {
   out.summary.heads = out.heads.length;
   for (const head of out.heads.slice(0, 5)) {
     for (const field of ["reach_50", "reach_90", "reach_99", "entropy_nats", "key0_mass", "key0_excess", "effective_horizon"]) head[field] = null;
-    for (const plan of Object.values(head.plans)) Object.assign(plan, { blind_share: null, first_blind_distance: null, last_visible_distance: null });
+    // every row overflows
+    for (const plan of Object.values(head.plans)) {
+      Object.assign(plan, { non_finite_rows: plan.pairs > 0 ? 1 : 0, non_finite_pairs: plan.pairs, blind_pairs: 0, blind_share: null, last_visible_distance: null });
+    }
   }
-  return out;
+  return settled(out);
 }
 
 /** A probe in which some is found: less with length, and in the middle. The embedded model itself finds nothing. */
