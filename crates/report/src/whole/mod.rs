@@ -90,7 +90,9 @@ fn same(list: &str, found: usize, expected: u64) -> Result<(), String> {
 
 /// A value that does not follow from the rest of the document.
 fn differs(what: impl Display, expected: impl Display, found: impl Display) -> String {
-    format!("{what}: expected {expected}, found {found}: the document was cut or changed")
+    format!(
+        "{what}: expected {expected}, found {found}: the document was cut or changed; make it again"
+    )
 }
 
 /// Whether a number is what the rest of the document gives. Sums in another order may differ in their last bits.
