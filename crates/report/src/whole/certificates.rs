@@ -1,20 +1,19 @@
 //! Certificates that contradict one another or their sums.
 
-use super::counts::plans;
+use super::counts::{equal, heads};
 use super::ranges::Checked;
-use super::{broken, once};
+use super::{broken, place};
 use crate::number::Distance;
 use crate::schema::{AuditHead, AuditPlanCertificate, AuditReport, AuditSummary};
 
 pub(super) fn audit(report: &AuditReport) -> Checked {
-    once(
-        "heads",
-        report.heads.iter().map(|head| (head.layer, head.head)),
+    let parts = report.heads.iter();
+    heads(
+        &report.plans,
+        parts.map(|head| (head.layer, head.head, &head.plans)),
     )?;
     for head in &report.heads {
-        let what = format!("heads (layer {}, head {})", head.layer, head.head);
-        let keys = report.plans.iter().map(|plan| &plan.plan);
-        plans(&what, keys, head.plans.keys())?;
+        let what = place(head.layer, head.head);
         for (plan, own) in &head.plans {
             certificate(&format!("{what}.plans.{plan}"), own)?;
         }
@@ -49,14 +48,7 @@ pub(super) fn audit(report: &AuditReport) -> Checked {
             found.heads_guaranteed_visible,
         ),
     ] {
-        if expected != found {
-            let what = format!("summary.{count}");
-            return Err(broken(
-                &what,
-                format!("{expected}, as the heads say"),
-                found,
-            ));
-        }
+        equal(&format!("summary.{count}"), "the heads", expected, found)?;
     }
     Ok(())
 }

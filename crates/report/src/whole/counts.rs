@@ -1,10 +1,12 @@
 //! Shares, sums and bins that do not follow from the counts beside them.
 
+use std::collections::BTreeMap;
+
 use super::ranges::{Checked, adds_up, at_most, in_order, interval, share};
-use super::{broken, close, once};
+use super::{broken, close, once, place, shown};
 use crate::schema::{
     HorizonHead, HorizonPlan, HorizonReport, HorizonSummary, MeasureHead, MeasurePlanEvidence,
-    MeasureReport, Outcome, TrainLook, TrainReport,
+    MeasureReport, Outcome, PlanInfo, TrainLook, TrainReport,
 };
 
 /// Whether a share is `part / whole`; `empty` is what it is where there is nothing to have a share of.
@@ -23,7 +25,12 @@ fn follows(what: &str, part: u128, whole: u128, found: Option<f64>, empty: Optio
 }
 
 /// A value that another part of the document decides.
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, of: &str, expected: T, found: T) -> Checked {
+pub(super) fn equal<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    of: &str,
+    expected: T,
+    found: T,
+) -> Checked {
     if expected == found {
         return Ok(());
     }
@@ -47,20 +54,24 @@ fn first_blind(what: &str, blind: bool, found: bool) -> Checked {
     ))
 }
 
-/// Plans of a head against those of the document.
-pub(super) fn plans<'a>(
-    what: &str,
-    of: impl Iterator<Item = &'a String>,
-    found: impl Iterator<Item = &'a String>,
-) -> Checked {
-    let mut of: Vec<&String> = of.collect();
+/// Plans of a part of the document against those of the whole.
+fn plans<P>(what: &str, of: &[PlanInfo], found: &BTreeMap<String, P>) -> Checked {
+    let mut of: Vec<&String> = of.iter().map(|plan| &plan.plan).collect();
     of.sort();
-    equal(
-        &format!("{what}.plans"),
-        "the document's plans",
-        of,
-        found.collect(),
-    )
+    let what = format!("{what}.plans");
+    equal(&what, "the document's plans", of, found.keys().collect())
+}
+
+/// Every head once, each under the document's plans.
+pub(super) fn heads<'a, P: 'a>(
+    of: &[PlanInfo],
+    heads: impl Iterator<Item = (u64, u64, &'a BTreeMap<String, P>)> + Clone,
+) -> Checked {
+    once("heads", heads.clone().map(|(layer, head, _)| (layer, head)))?;
+    for (layer, head, found) in heads {
+        plans(&place(layer, head), of, found)?;
+    }
+    Ok(())
 }
 
 /// Whether every check has the findings that it counted: a list that lost them must not read as a clean result.
@@ -74,14 +85,13 @@ pub(super) fn findings(outcome: &Outcome) -> Checked {
 }
 
 pub(super) fn measure(report: &MeasureReport) -> Checked {
-    once(
-        "heads",
-        report.heads.iter().map(|head| (head.layer, head.head)),
+    let parts = report.heads.iter();
+    heads(
+        &report.plans,
+        parts.map(|head| (head.layer, head.head, &head.plans)),
     )?;
     for head in &report.heads {
-        let what = format!("heads (layer {}, head {})", head.layer, head.head);
-        let keys = report.plans.iter().map(|plan| &plan.plan);
-        plans(&what, keys, head.plans.keys())?;
+        let what = place(head.layer, head.head);
         for (plan, own) in &head.plans {
             evidence(&format!("{what}.plans.{plan}"), own)?;
         }
@@ -190,10 +200,6 @@ fn difference(what: &str, expected: Option<f64>, found: Option<f64>) -> Checked 
     Err(broken(what, shown(expected), shown(found)))
 }
 
-fn shown(value: Option<f64>) -> String {
-    value.map_or("null".to_owned(), |value| value.to_string())
-}
-
 /// Masses of bins are shares of one whole, or all 0 where no row had any.
 fn mass(what: &str, bins: impl Iterator<Item = f64>) -> Checked {
     /// Weights are f32, each within a few ulps of 2^-24 of its row's sum: a hundred of them, and room.
@@ -212,9 +218,8 @@ fn mass(what: &str, bins: impl Iterator<Item = f64>) -> Checked {
 }
 
 fn measure_summary(report: &MeasureReport) -> Checked {
-    let keys = report.plans.iter().map(|plan| &plan.plan);
     if !report.heads.is_empty() {
-        plans("summary", keys, report.summary.plans.keys())?;
+        plans("summary", &report.plans, &report.summary.plans)?;
     }
     for (plan, sum) in &report.summary.plans {
         let what = format!("summary.plans.{plan}");
@@ -375,7 +380,7 @@ fn look(look: &TrainLook) -> Checked {
         look.heads.iter().map(|head| (head.layer, head.head)),
     )?;
     for head in &look.heads {
-        let what = format!("{what}.heads (layer {}, head {})", head.layer, head.head);
+        let what = format!("{what}.{}", place(head.layer, head.head));
         blind(&what, head.blind_pairs, head.pairs, head.blind_share)?;
     }
     let parts = look.heads.iter().map(|head| head.pairs);

@@ -1,7 +1,7 @@
 //! Numbers of `measure` that no text can give: distances beyond the text, reaches out of order, a negative entropy.
 
-use super::broken;
 use super::ranges::{Checked, not_negative, share};
+use super::{broken, place};
 use crate::schema::{LossInfo, MeasureHead, MeasureReport};
 
 /// What f32 masses may be off.
@@ -14,7 +14,7 @@ pub(super) fn heads(report: &MeasureReport) -> Checked {
     for head in &report.heads {
         below("heads.layer", Some(head.layer), "n_layers", layers)?;
         below("heads.head", Some(head.head), "n_heads", heads)?;
-        let what = format!("heads (layer {}, head {})", head.layer, head.head);
+        let what = place(head.layer, head.head);
         distances(&what, report.envelope.length, head)?;
         attention(&what, report.envelope.length, head)?;
     }

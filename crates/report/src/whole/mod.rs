@@ -59,7 +59,7 @@ pub(crate) fn check(document: &Document) -> Result<(), String> {
 }
 
 /// One line about a field that cannot be as it is.
-fn broken(field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> String {
+fn broken(field: impl Display, expected: impl Display, found: impl Display) -> String {
     format!(
         "{field}: expected {expected}, found {found}: the document was cut or changed; run the verb again"
     )
@@ -88,22 +88,24 @@ fn same(list: &str, found: usize, expected: u64) -> Result<(), String> {
     Err(broken(list, expected, found))
 }
 
-/// A value that does not follow from the rest of the document.
-fn differs(what: impl Display, expected: impl Display, found: impl Display) -> String {
-    format!(
-        "{what}: expected {expected}, found {found}: the document was cut or changed; make it again"
-    )
+/// A number in such a line.
+fn shown(value: Option<f64>) -> String {
+    value.map_or("null".to_owned(), |value| value.to_string())
+}
+
+/// A head in such a line.
+fn place(layer: u64, head: u64) -> String {
+    format!("heads (layer {layer}, head {head})")
 }
 
 /// Whether a number is what the rest of the document gives. Sums in another order may differ in their last bits.
 fn close(what: &str, expected: Option<f64>, found: Option<f64>) -> Result<(), String> {
     /// Relative; sums of thousands of numbers keep twelve digits.
     const OFF: f64 = 1e-9;
-    let shown = |value: Option<f64>| value.map_or("null".to_owned(), |value| value.to_string());
     match (expected, found) {
         (None, None) => Ok(()),
         (Some(a), Some(b)) if (a - b).abs() <= OFF * a.abs().max(b.abs()).max(1e-300) => Ok(()),
-        _ => Err(differs(what, shown(expected), shown(found))),
+        _ => Err(broken(what, shown(expected), shown(found))),
     }
 }
 

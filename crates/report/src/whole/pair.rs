@@ -1,16 +1,14 @@
 //! Two results side by side: what is said of them against what they say themselves. Each was looked at when it was read.
 
 use super::broken;
+use super::counts::equal;
 use super::ranges::Checked;
 use crate::schema::{FindingRecord, PairReport};
 
 pub(super) fn report(report: &PairReport) -> Checked {
     let expected = PairReport::new(&report.tool.version, report.a.clone(), report.b.clone());
-    if expected.comparable != report.comparable {
-        let (expected, found) = (expected.comparable, report.comparable);
-        let expected = format!("{expected}, as the verbs of a and b say");
-        return Err(broken("comparable", expected, found));
-    }
+    let (comparable, found) = (expected.comparable, report.comparable);
+    equal("comparable", "the verbs of a and b", comparable, found)?;
     for (list, expected, found) in [
         ("findings_new", &expected.findings_new, &report.findings_new),
         (
@@ -21,10 +19,8 @@ pub(super) fn report(report: &PairReport) -> Checked {
     ] {
         held(list, expected, found)?;
     }
-    if expected.findings_kept != report.findings_kept {
-        let expected = format!("{}, as a and b say", expected.findings_kept);
-        return Err(broken("findings_kept", expected, report.findings_kept));
-    }
+    let (kept, found) = (expected.findings_kept, report.findings_kept);
+    equal("findings_kept", "a and b", kept, found)?;
     for head in &report.heads {
         for (quantity, own) in &head.quantities {
             let place = head.layer.map_or(String::new(), |l| format!("layer {l}, "));

@@ -1,6 +1,6 @@
 //! Cells of a probe: what their lists say and what their sums say.
 
-use super::{close, differs, once, same};
+use super::{broken, close, once, same};
 use crate::schema::{ProbeArea, ProbeCell, ProbeReport, ProbeScore, ProbeWitness};
 
 pub(super) fn report(report: &ProbeReport) -> Result<(), String> {
@@ -14,7 +14,7 @@ pub(super) fn report(report: &ProbeReport) -> Result<(), String> {
     // fewer is a run that did not get to all of them
     let grid = settings.lengths.len() * settings.depths.len();
     if report.cells.len() > grid {
-        return Err(differs(
+        return Err(broken(
             "cells",
             format!("at most {grid}, the grid's"),
             report.cells.len(),
@@ -31,7 +31,7 @@ pub(super) fn report(report: &ProbeReport) -> Result<(), String> {
         .filter_map(|part| Some(part.as_ref()?.cells))
         .sum();
     if cells != 0 && cells != report.all.cells {
-        return Err(differs(
+        return Err(broken(
             "inside_trained_length and beyond_trained_length",
             format!("{} cells together", report.all.cells),
             cells,
@@ -67,16 +67,12 @@ fn same_samples(what: &str, expected: u64, cell: &ProbeCell) -> Result<(), Strin
     if cell.score.samples == expected {
         return Ok(());
     }
-    Err(differs(what, expected, cell.score.samples))
+    Err(broken(what, expected, cell.score.samples))
 }
 
 fn area(name: &str, expected: &ProbeArea, found: &ProbeArea) -> Result<(), String> {
     if expected.cells != found.cells {
-        return Err(differs(
-            format!("{name}.cells"),
-            expected.cells,
-            found.cells,
-        ));
+        return Err(broken(format!("{name}.cells"), expected.cells, found.cells));
     }
     close(
         &format!("{name}.area_under_accuracy"),
@@ -89,7 +85,7 @@ fn area(name: &str, expected: &ProbeArea, found: &ProbeArea) -> Result<(), Strin
 fn score(name: &str, expected: &ProbeScore, found: &ProbeScore) -> Result<(), String> {
     if (expected.samples, expected.hits) != (found.samples, found.hits) {
         let shown = |score: &ProbeScore| format!("{} hits of {}", score.hits, score.samples);
-        return Err(differs(name, shown(expected), shown(found)));
+        return Err(broken(name, shown(expected), shown(found)));
     }
     let pairs = [
         ("accuracy", expected.accuracy, found.accuracy),
@@ -131,7 +127,7 @@ impl ProbeCell {
         score("its sums", &ProbeScore::of(&self.results), &self.score)?;
         for sample in &self.results {
             if sample.values_right > sample.values_asked {
-                return Err(differs(
+                return Err(broken(
                     "results.values_right",
                     format!("at most {}", sample.values_asked),
                     sample.values_right,
@@ -142,7 +138,7 @@ impl ProbeCell {
         for one in &self.what_if {
             let name = format!("what_if {}", one.change);
             if one.score.samples != self.score.samples || one.score.hits > one.score.samples {
-                return Err(differs(
+                return Err(broken(
                     name,
                     format!("hits of {} samples", self.score.samples),
                     format!("{} of {}", one.score.hits, one.score.samples),
@@ -175,7 +171,7 @@ fn witness(witness: &ProbeWitness) -> Result<(), String> {
         let expected = witness.by_head.iter().filter(|head| head.sight == sight);
         let expected = expected.count() as u64;
         if expected != found {
-            return Err(differs(
+            return Err(broken(
                 format!("witness {} {sight}", witness.plan),
                 expected,
                 found,

@@ -1,6 +1,6 @@
 //! Rows of a study's report: what they average and what they say of it.
 
-use super::{close, differs, once, same};
+use super::{broken, close, once, same};
 use crate::schema::{StudyReport, StudyRow};
 use audit::eval::{Moments, mean_interval};
 
@@ -48,7 +48,7 @@ fn row(row: &StudyRow) -> Result<(), String> {
     let scale = row.values.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
     let mean = moments.mean().unwrap_or(0.0);
     if (mean - row.mean).abs() > 1e-9 * scale {
-        return Err(differs("mean", mean, row.mean));
+        return Err(broken("mean", mean, row.mean));
     }
     if let Some(difference) = &row.difference {
         same("difference.trials", difference.trials.len(), difference.n)?;

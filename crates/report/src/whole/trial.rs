@@ -1,6 +1,6 @@
 //! The record of a trial: lists that lost or gained entries, and counts that cannot be.
 
-use super::{differs, once};
+use super::{broken, once};
 use crate::schema::{StudyBlind, StudyCell, StudyMeasured, StudyResult, StudyTrial, TrialStatus};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -26,14 +26,14 @@ impl StudyTrial {
     pub fn check(&self) -> Result<(), String> {
         let name = format!("{}-s{}", self.variant, self.seed);
         if self.trial != name {
-            return Err(differs("trial", name, &self.trial));
+            return Err(broken("trial", name, &self.trial));
         }
         match (self.status, &self.result) {
             (TrialStatus::Done, Some(result)) => result.check(self.seed),
             (TrialStatus::Done, None) => {
-                Err(differs("result", "that of a trial that is done", "null"))
+                Err(broken("result", "that of a trial that is done", "null"))
             }
-            (_, Some(_)) => Err(differs("result", "null of a trial that failed", "one")),
+            (_, Some(_)) => Err(broken("result", "null of a trial that failed", "one")),
             (_, None) => Ok(()),
         }
     }
@@ -42,7 +42,7 @@ impl StudyTrial {
 impl StudyResult {
     fn check(&self, seed: u64) -> Result<(), String> {
         if self.configuration["seed"] != seed {
-            return Err(differs(
+            return Err(broken(
                 "configuration.seed",
                 seed,
                 &self.configuration["seed"],
@@ -59,7 +59,7 @@ impl StudyResult {
                 .any(|skip| skip.what.ends_with(": margins"));
         if asked == self.margins.is_empty() {
             let expected = if asked { "some" } else { "none" };
-            return Err(differs("margins", expected, self.margins.len()));
+            return Err(broken("margins", expected, self.margins.len()));
         }
         let margin = |m: &crate::schema::StudyMargin| (m.task.clone(), m.layer, m.head);
         once("margins", self.margins.iter().map(margin))?;
@@ -95,7 +95,7 @@ impl StudyResult {
             }
         }
         if self.measured.len() != expected.len() {
-            return Err(differs(
+            return Err(broken(
                 "measured",
                 format!("{} entries", expected.len()),
                 self.measured.len(),
@@ -113,7 +113,7 @@ impl StudyResult {
             if one.blind_pairs > one.pairs
                 || one.first_blind_distance.is_some() != (one.blind_pairs > 0)
             {
-                return Err(differs(
+                return Err(broken(
                     format!(
                         "blind, {} at {} tokens, layer {} head {}",
                         one.plan, one.length, one.layer, one.head
@@ -128,7 +128,7 @@ impl StudyResult {
         }
         let all = heads.values().max().copied().unwrap_or(0);
         if let Some(((plan, length), found)) = heads.iter().find(|(_, n)| **n != all) {
-            return Err(differs(
+            return Err(broken(
                 format!("blind, {plan} at {length} tokens"),
                 format!("{all} heads"),
                 found,
@@ -144,7 +144,7 @@ impl StudyResult {
             wanted.plans.len() * wanted.plan_lengths.len()
         };
         if heads.len() != places {
-            return Err(differs(
+            return Err(broken(
                 "blind",
                 format!("{places} plans and lengths"),
                 heads.len(),
@@ -172,7 +172,7 @@ fn measured(measured: &StudyMeasured) -> Result<(), String> {
     {
         let end = ends.insert(task, *to).unwrap_or(0);
         if from < &end || to <= from || right > questions {
-            return Err(differs(
+            return Err(broken(
                 format!("{at}, {task} from {from} to {to}"),
                 format!("distances from {end} on and at most {questions} right"),
                 right,
@@ -183,7 +183,7 @@ fn measured(measured: &StudyMeasured) -> Result<(), String> {
         .loss
         .is_some_and(|loss| loss < 0.0 || measured.loss_tokens == 0)
     {
-        return Err(differs(
+        return Err(broken(
             format!("{at}, loss"),
             "nats per token of some tokens",
             measured.loss.unwrap_or(0.0),
