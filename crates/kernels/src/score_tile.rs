@@ -115,25 +115,24 @@ impl<'a> ScoreTile<'a> {
     /// Raw scores of the keys `keys` from `proven_zero_before` on: scaled `q . k` in nats without bias, `[keys, lanes]`. Keys
     /// after a query hold what they would score.
     pub fn raw(&self, keys: Range<usize>) -> &'a [f32] {
+        &self.raw[self.computed(keys)]
+    }
+
+    /// Where some keys that were computed are in `[keys, lanes]`.
+    fn computed(&self, keys: Range<usize>) -> Range<usize> {
         assert!(
             self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
             "keys {keys:?} of {} from {}",
             self.keys_end(),
             self.proven_zero_before
         );
-        &self.raw[keys.start * self.lanes..keys.end * self.lanes]
+        keys.start * self.lanes..keys.end * self.lanes
     }
 
     /// What the forward pass has kept of the keys `keys` from `proven_zero_before` on: `[keys, lanes]`, [`crate::tile::LIFT`] times the
     /// exponential of score less reference, 0 for a key after its query.
     pub(crate) fn weights(&self, keys: Range<usize>) -> &'a [f32] {
-        assert!(
-            self.proven_zero_before <= keys.start && keys.end <= self.keys_end(),
-            "keys {keys:?} of {} from {}",
-            self.keys_end(),
-            self.proven_zero_before
-        );
-        &self.weights[keys.start * self.lanes..keys.end * self.lanes]
+        &self.weights[self.computed(keys)]
     }
 
     /// The score, nats, from which each query's weights in the block of key `key` are taken.

@@ -31,7 +31,7 @@ const BINS: usize = (2.0 * RANGE / RESOLUTION) as usize;
 
 /// A histogram of advantages. Only the bins between the smallest and the largest that ever took something are there; memory does
 /// not depend on the length.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Histogram {
     /// Bin of `bins[0]`.
     first: usize,
@@ -43,6 +43,15 @@ struct Histogram {
 }
 
 impl Histogram {
+    fn new() -> Self {
+        Self {
+            first: 0,
+            bins: Vec::new(),
+            largest: f32::NEG_INFINITY,
+            last: 0,
+        }
+    }
+
     /// Takes some of `N` scores, each over what it is compared with.
     #[inline(always)]
     fn add<const N: usize>(&mut self, scores: &[f32; N], over: &[f32; N], some: Range<usize>) {
@@ -79,11 +88,8 @@ impl Histogram {
 
     #[cold]
     fn raise(&mut self, largest: f32, bin: u16) {
-        let none = self.bins.is_empty();
-        self.last = bin;
-        if none || largest > self.largest {
-            self.largest = largest;
-        }
+        self.last = self.last.max(bin);
+        self.largest = self.largest.max(largest);
     }
 
     /// Makes bins `least ..= most` be there.
@@ -115,9 +121,7 @@ impl Histogram {
         if other.bins.is_empty() {
             return;
         }
-        if other.last >= self.last {
-            self.raise(other.largest, other.last);
-        }
+        self.raise(other.largest, other.last);
         self.reach(other.first, other.first + other.bins.len() - 1);
         let to = &mut self.bins[other.first - self.first..];
         for (bin, more) in to.iter_mut().zip(&other.bins) {
@@ -159,7 +163,7 @@ impl Extreme {
     fn new() -> Self {
         Self {
             largest: f32::NEG_INFINITY,
-            histogram: Histogram::default(),
+            histogram: Histogram::new(),
         }
     }
 

@@ -93,16 +93,11 @@ impl PlanRules {
             return [[below, above], [weight; 2]];
         };
         let mut bounds = [[[0.0; W]; 2]; 2];
-        // A sum that is off by so much moves its logarithm by hardly more.
-        let room = match self.own {
-            ZeroRule::Fixed(_) => UNDECIDED_NATS,
-            ZeroRule::Quotient(_) => 2.0 * sum_error + UNDECIDED_NATS,
-        };
+        let room = own.moved_by(sum_error) + UNDECIDED_NATS;
         for lane in 0..W {
             let [low, high] = own.of(ln_sums[lane]);
             (bounds[0][0][lane], bounds[0][1][lane]) = (low - room, high + room);
-            let [low, high] = weight.of(ln_sums[lane]);
-            (bounds[1][0][lane], bounds[1][1][lane]) = (low, high);
+            [bounds[1][0][lane], bounds[1][1][lane]] = weight.of(ln_sums[lane]);
         }
         bounds
     }

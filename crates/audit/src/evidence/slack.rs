@@ -26,21 +26,14 @@ struct Apart {
 }
 
 impl Apart {
-    /// The same up to a bias of `nats`, for tables by distance.
-    fn within(&self, nats: f64, bias: &[f64], own_bias: &[f64]) -> Self {
-        let constant = bias
-            .last()
-            .map_or(0.0, |last| last - own_bias[own_bias.len() - 1]);
-        let (mut apart, mut most) = (0.0_f64, 0.0_f64);
-        for (a, b) in bias.iter().zip(own_bias) {
-            let (off, size) = ((a - b - constant).abs(), a.abs().max(b.abs()));
-            let near = b.abs() <= nats;
-            apart = if near && off > apart { off } else { apart };
-            most = if near && size > most { size } else { most };
-        }
+    /// Of tables of a distance each, as far as `own_bias` is at most `nats`.
+    fn within(nats: f64, bias: &[f64], own_bias: &[f64]) -> Self {
+        let pairs = || bias.iter().zip(own_bias);
+        let constant = pairs().next_back().map_or(0.0, |(a, b)| a - b);
+        let near = |b: f64, value: f64| if b.abs() <= nats { value } else { 0.0 };
         Self {
-            bias: apart.min(self.bias),
-            bias_max: most.min(self.bias_max),
+            bias: largest_size(pairs().map(|(&a, &b)| near(b, a - b - constant))),
+            bias_max: largest_size(pairs().map(|(&a, &b)| near(b, a.abs().max(b.abs())))),
         }
     }
 }
@@ -49,12 +42,12 @@ impl Slack {
     /// `relative`: roundings of an entry in both tables. Of each table the bias in nats at every index, and whether that is by key.
     pub(crate) fn new(
         relative: f64,
-        (bias, by_key): &(Vec<f64>, bool),
-        (own_bias, own_by_key): &(Vec<f64>, bool),
+        (bias, by_key): (&[f64], bool),
+        (own_bias, own_by_key): (&[f64], bool),
     ) -> Self {
         let largest = |values: &[f64]| largest_size(values.iter().copied());
         let all = Apart {
-            bias: deviation(bias, *by_key, own_bias, *own_by_key),
+            bias: deviation(bias, by_key, own_bias, own_by_key),
             bias_max: largest(bias).max(largest(own_bias)),
         };
         // Only there does a bias say how far away a pair is.
@@ -62,7 +55,7 @@ impl Slack {
         let falls = own_bias.iter().fold(true, |falls, b| falls & (*b <= 0.0));
         let is_near = by_distance && falls && all.bias < 1.0;
         Self {
-            within: NEAR_NATS.map(|nats| is_near.then(|| all.within(nats, bias, own_bias))),
+            within: NEAR_NATS.map(|nats| is_near.then(|| Apart::within(nats, bias, own_bias))),
             all,
             relative,
         }

@@ -246,8 +246,9 @@ impl ScoreTable {
             Kind::Rounded { scaled, sum } => 1.01 * (unit(*scaled) + unit(*sum)),
             _ => f64::INFINITY,
         };
-        let biases = |table: &'_ Self| (table.bias_nats().into_owned(), table.by_key);
-        Slack::new(relative + F32_UNIT, &biases(self), &biases(own))
+        let (bias, own_bias) = (self.bias_nats(), own.bias_nats());
+        let (these, others) = ((&*bias, self.by_key), (&*own_bias, own.by_key));
+        Slack::new(relative + F32_UNIT, these, others)
     }
 
     /// The bias in nats at every index of the table; empty for paths.

@@ -153,7 +153,7 @@ impl PrecisionPlan {
             scale: limit * (-self.max_offset).exp(),
             // The offset itself cancels.
             gap_of_one: -limit.ln() - unit_nats,
-            significand_bits: e.significand_bits() as i32,
+            significand_bits: i64::from(e.significand_bits()),
             flush: self.probability_underflow == Underflow::Flush,
             max_offset: self.max_offset,
             offset_factor: (-self.max_offset).exp(),
@@ -260,6 +260,12 @@ impl GapBounds {
         let gap = if gap < self.most { gap } else { self.most };
         [gap - self.off, gap + self.off]
     }
+
+    /// Bound on how far the gap moves with a sum that is off by so much of itself, nats: its logarithm is off by hardly more.
+    #[inline(always)]
+    pub fn moved_by(&self, sum_error: f64) -> f64 {
+        2.0 * self.per_ln * sum_error
+    }
 }
 
 /// Whether four terms give the logarithm of `1 + off` to 2^-60.
@@ -279,7 +285,7 @@ pub struct QuotientRule {
     exp_zero: f64,
     limit: f64,
     unit_nats: f64,
-    significand_bits: i32,
+    significand_bits: i64,
     flush: bool,
     max_offset: f64,
     offset_factor: f64,
@@ -300,7 +306,7 @@ impl QuotientRule {
         // An edge lies within half a step of where the exact quotient would be, and steps are at most 2^(1 - p) of what is above 2^p;
         // the sum is rounded once, and so are the logarithms.
         let half_step = power_of_two(-self.significand_bits);
-        let rounding = power_of_two(-(self.accumulator.significand_bits() as i32));
+        let rounding = power_of_two(-i64::from(self.accumulator.significand_bits()));
         let off = 2.0 * (half_step + rounding) + power_of_two(-40);
         let fine = self.scale * least_sum >= 2.0 * power_of_two(self.significand_bits);
         (fine && off <= power_of_two(-18)).then_some(GapBounds {
@@ -332,8 +338,8 @@ impl QuotientRule {
             }
         }
         // Grid of the exponential's format, in units of u: whole numbers below 2^p, then ever coarser.
-        let p = i64::from(self.significand_bits);
-        let whole_below = power_of_two(self.significand_bits);
+        let p = self.significand_bits;
+        let whole_below = power_of_two(p);
         let (mut steps, mut step) = ([0.0; N], [0.0; N]);
         for i in 0..N {
             let bound = self.limit * held[i];
@@ -342,8 +348,8 @@ impl QuotientRule {
             } else {
                 (bound.to_bits() >> 52) as i64 - (BIAS + p - 1)
             };
-            step[i] = f64::from_bits(((exponent + BIAS) as u64) << 52);
-            steps[i] = bound * f64::from_bits(((BIAS - exponent) as u64) << 52);
+            step[i] = power_of_two(exponent);
+            steps[i] = bound * power_of_two(-exponent);
         }
         // Flushing keeps a quotient of exactly the smallest normal; a tie at half the smallest subnormal goes to 0.
         let mut edges = [0.0; N];
@@ -371,8 +377,8 @@ const BIAS: i64 = 1023;
 
 /// `2^n` for `n` from -1022 to 1023.
 #[inline(always)]
-fn power_of_two(n: i32) -> f64 {
-    f64::from_bits(((n + 1023) as u64) << 52)
+fn power_of_two(n: i64) -> f64 {
+    f64::from_bits(((n + BIAS) as u64) << 52)
 }
 
 impl PrecisionPlan {

@@ -6,6 +6,7 @@ use kernels::{BandCounts, ScoreTile, sum_by_difference, sum_shares_by_difference
 use numerics::{Format, MaxReference};
 
 use super::criteria::{Above, Criteria, Found, floors};
+use super::streamed::cut_blocks;
 use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
 use crate::evidence::call::Group;
 use crate::evidence::collector::Job;
@@ -74,7 +75,11 @@ impl Taker<'_> {
                 MaxReference::Running { key_block, order } => {
                     if self.can_stream(key_block, &rules) {
                         self.count(plan, &rules, false, &mut max, &mut lanes, buffers);
+                        let whole = cut_blocks(key_block, buffers);
                         self.streamed(plan, &rules, key_block, order, &lanes, buffers);
+                        if let Some(whole) = whole {
+                            buffers.blocks = whole;
+                        }
                     } else {
                         left.push(plan);
                     }

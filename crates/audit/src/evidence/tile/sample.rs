@@ -1,11 +1,8 @@
 //! Pairs of a tile for the percentiles of [`crate::evidence::advantage`].
 
-use std::ops::Range;
-
 use kernels::ScoreTile;
 
 use super::{Lanes, own};
-use crate::evidence::advantage::Advantage;
 use crate::evidence::head::HeadCounts;
 
 /// Sampled pairs go to the percentiles.
@@ -30,43 +27,20 @@ pub(super) fn take<const W: usize>(
         let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
         tile.raw_of_keys(in_tile.clone(), first, step, n, &mut scores[..n * W]);
         for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
-            let mut take = Take {
-                advantage: &mut counts.advantage,
-                key: first + i * step,
-                first_query: tile.first_query,
-                scores,
-                best,
-            };
-            if all_good {
-                take.lanes(in_tile.clone());
-                continue;
-            }
-            for lane in in_tile.clone().filter(|&lane| lanes.good[lane]) {
-                take.lanes(lane..lane + 1);
+            // Lanes that take no part are left out one by one.
+            let together = if all_good { in_tile.len() } else { 1 };
+            for lane in in_tile.clone().step_by(together) {
+                let some = lane..lane + together;
+                if lanes.good[lane] {
+                    counts.advantage.sample_key(
+                        first + i * step,
+                        tile.first_query + lane,
+                        &scores[some.clone()],
+                        [&best.diagonal[some.clone()], &best.recent[some]],
+                    );
+                }
             }
         }
         from = queries.end;
-    }
-}
-
-/// One sampled key of a tile.
-struct Take<'a, const W: usize> {
-    advantage: &'a mut Advantage,
-    key: usize,
-    first_query: usize,
-    scores: &'a [f32; W],
-    best: &'a own::Best<W>,
-}
-
-impl<const W: usize> Take<'_, W> {
-    #[inline(always)]
-    fn lanes(&mut self, lanes: Range<usize>) {
-        let over = [
-            &self.best.diagonal[lanes.clone()],
-            &self.best.recent[lanes.clone()],
-        ];
-        let query = self.first_query + lanes.start;
-        self.advantage
-            .sample_key(self.key, query, &self.scores[lanes], over);
     }
 }

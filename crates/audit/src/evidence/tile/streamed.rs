@@ -34,30 +34,9 @@ impl Taker<'_> {
             && matches!(rules.own, ZeroRule::Fixed(_))
     }
 
-    /// Counts by the plan's own rule.
+    /// Counts by the plan's own rule. No block is more than `key_block` keys: see [`cut_blocks`].
     #[inline(always)]
     pub(super) fn streamed<const W: usize>(
-        &mut self,
-        plan: usize,
-        rules: &PlanRules,
-        key_block: usize,
-        order: BlockOrder,
-        lanes: &Lanes<W>,
-        buffers: &mut TileScratch,
-    ) {
-        let mut whole = Vec::new();
-        if key_block < ScoreTile::BLOCK {
-            whole = std::mem::take(&mut buffers.blocks);
-            buffers.blocks = parts(&whole, key_block);
-        }
-        self.count_streamed(plan, rules, key_block, order, lanes, buffers);
-        if key_block < ScoreTile::BLOCK {
-            buffers.blocks = whole;
-        }
-    }
-
-    #[inline(always)]
-    fn count_streamed<const W: usize>(
         &mut self,
         plan: usize,
         rules: &PlanRules,
@@ -193,6 +172,14 @@ impl Taker<'_> {
         }
         buffers.highs = highs;
     }
+}
+
+/// Cuts the tile's blocks into parts where a plan's are narrower; the whole ones, which are to be put back.
+pub(super) fn cut_blocks(key_block: usize, buffers: &mut TileScratch) -> Option<Vec<Block>> {
+    (key_block < ScoreTile::BLOCK).then(|| {
+        let parts = parts(&buffers.blocks, key_block);
+        std::mem::replace(&mut buffers.blocks, parts)
+    })
 }
 
 /// Blocks cut into parts of `n` keys. Bounds on the gaps of a block hold for its parts.
