@@ -48,7 +48,7 @@ fn first_blind(what: &str, blind: bool, found: bool) -> Checked {
     }
     let of = |there: bool| if there { "a distance" } else { "null" };
     Err(broken(
-        &format!("{what}.first_blind_distance"),
+        format!("{what}.first_blind_distance"),
         format!("{}, as blind_pairs says", of(blind)),
         of(found),
     ))
@@ -318,7 +318,7 @@ fn horizon_head(what: &str, head: &HorizonHead, length: Option<u64>) -> Checked 
     if head.nan_pairs > head.pairs {
         let expected = format!("at most pairs, {}", head.pairs);
         return Err(broken(
-            &format!("{what}.nan_pairs"),
+            format!("{what}.nan_pairs"),
             expected,
             head.nan_pairs,
         ));
@@ -327,7 +327,7 @@ fn horizon_head(what: &str, head: &HorizonHead, length: Option<u64>) -> Checked 
     if head.blind_pairs > weighed {
         let expected = format!("at most the pairs that have a weight, {weighed}");
         return Err(broken(
-            &format!("{what}.blind_pairs"),
+            format!("{what}.blind_pairs"),
             expected,
             head.blind_pairs,
         ));

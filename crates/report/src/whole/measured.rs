@@ -46,7 +46,7 @@ fn distances(what: &str, length: Option<u64>, head: &MeasureHead) -> Checked {
             && near > far
         {
             let expected = format!("at least {less}, {near}");
-            return Err(broken(&format!("{what}.{more}"), expected, far));
+            return Err(broken(format!("{what}.{more}"), expected, far));
         }
     }
     for (plan, own) in &head.plans {

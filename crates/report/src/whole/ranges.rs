@@ -185,7 +185,7 @@ fn accuracy(what: &str, score: &Accuracy, outcomes: impl Iterator<Item = Option<
         "{expected}, as {right} of {} outcomes are right",
         outcomes.len()
     );
-    Err(broken(&format!("{what}.value"), expected, value))
+    Err(broken(format!("{what}.value"), expected, value))
 }
 
 pub(super) fn probe(report: &ProbeReport) -> Checked {
