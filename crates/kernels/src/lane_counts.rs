@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::lane_loops::{Diagonals, LaneBias, with_lane_bias};
+use crate::lane_loops::{LaneBias, Terms, along_diagonals, with_lane_bias};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::score_tile::ScoreTile;
 use crate::tile::{AddBias, KEY_BLOCK, TILE_MAX};
@@ -123,7 +123,7 @@ fn check(lanes: usize, keys: usize, bands: &[Band<'_>], by_difference: Option<&[
         "one value a lane"
     );
     assert!(
-        by_difference.is_none_or(|to| to.len() == keys - 1 + lanes),
+        by_difference.is_none_or(|to| to.len() == keys + lanes),
         "counts of {keys} keys"
     );
 }
@@ -311,7 +311,7 @@ unsafe fn count_vectors<S: Lanes, G: Values, const NV: usize>(
 /// `ONE`: both thresholds of the second band are the same.
 ///
 /// # Safety
-/// `values` has `keys` rows of a tile, every threshold a value a lane, `to` one value less than `keys` and a tile if `OWN`.
+/// `values` has `keys` rows of a tile, every threshold a value a lane, `to` one value for every key and a tile if `OWN`.
 #[inline(always)]
 unsafe fn count_lanes<
     S: Lanes,
@@ -327,65 +327,84 @@ unsafe fn count_lanes<
     bands: &[Band<'_>],
     to: &mut [u32],
 ) -> BandCounts {
-    let (w, zero) = (S::WIDTH, s.splat(0.0));
-    // Counters. Those of the first band's second threshold are the sums by difference, if they are wanted.
-    let mut found = [[[zero; NV]; 2]; N];
+    let zero = s.splat(0.0);
+    let mut above = Pairs::<S, G, NV, N, OWN, ONE> {
+        values,
+        cuts: [[[zero; NV]; 2]; N],
+        found: [[[zero; NV]; 2]; N],
+    };
     let before = if OWN { total(to) } else { 0 };
     // SAFETY: by the caller's promise.
     unsafe {
-        let at = to.as_mut_ptr().cast::<f32>();
-        let mut sums = Diagonals::<S, NV> { lanes: [zero; NV] };
-        if OWN {
-            sums = Diagonals::load(s, at);
-        }
-        let mut cuts = [[[zero; NV]; 2]; N];
         for v in 0..NV {
             for i in 0..N {
                 for side in 0..2 {
-                    cuts[i][side][v] = s.load(bands[i][side].as_ptr().add(v * w));
+                    above.cuts[i][side][v] = s.load(bands[i][side].as_ptr().add(v * S::WIDTH));
                 }
-            }
-        }
-        for j in (0..keys).rev() {
-            for v in 0..NV {
-                let value = values.at::<S, NV>(s, j, v);
-                for i in 0..N {
-                    for side in 0..2 {
-                        if ONE && i == 1 && side == 0 {
-                            continue;
-                        }
-                        let above = s.lt(cuts[i][side][v], value);
-                        let count = if OWN && i == 0 && side == 1 {
-                            &mut sums.lanes[v]
-                        } else {
-                            &mut found[i][side][v]
-                        };
-                        *count = s.tally(above, *count);
-                    }
-                }
-            }
-            if OWN && j > 0 {
-                sums.step(s, at.add(keys - 1 - j));
             }
         }
         if OWN {
-            sums.store(s, at.add(keys - 1));
+            let to = to.as_mut_ptr().cast::<f32>();
+            along_diagonals::<S, _, NV, 2>(s, &mut above, keys, to);
+        } else {
+            for j in 0..keys {
+                for v in 0..NV {
+                    above.add(s, j, v, zero);
+                }
+            }
         }
-        let mut counts = [[0_u64; 2]; BANDS];
+    }
+    let mut counts = [[0_u64; 2]; BANDS];
+    for i in 0..N {
+        for side in 0..2 {
+            for v in 0..NV {
+                counts[i][side] += s.tallied(above.found[i][side][v]);
+            }
+        }
+    }
+    if OWN {
+        counts[0][1] = u64::from(total(to).wrapping_sub(before));
+    }
+    if ONE {
+        counts[1][0] = counts[1][1];
+    }
+    counts
+}
+
+/// Pairs above thresholds.
+struct Pairs<S: Lanes, G, const NV: usize, const N: usize, const OWN: bool, const ONE: bool> {
+    values: G,
+    cuts: [[[S::V; NV]; 2]; N],
+    /// How many. Those above the first band's second threshold are summed by difference if `OWN`.
+    found: [[[S::V; NV]; 2]; N],
+}
+
+impl<S: Lanes, G: Values, const NV: usize, const N: usize, const OWN: bool, const ONE: bool>
+    Terms<S> for Pairs<S, G, NV, N, OWN, ONE>
+{
+    #[inline(always)]
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, mut sum: S::V) -> S::V {
+        // SAFETY: by the caller's promise.
+        let value = unsafe { self.values.at::<S, NV>(s, j, v) };
         for i in 0..N {
             for side in 0..2 {
-                for v in 0..NV {
-                    counts[i][side] += s.tallied(found[i][side][v]);
+                if ONE && i == 1 && side == 0 {
+                    continue;
+                }
+                let above = s.lt(self.cuts[i][side][v], value);
+                if OWN && i == 0 && side == 1 {
+                    sum = s.tally(above, sum);
+                } else {
+                    self.found[i][side][v] = s.tally(above, self.found[i][side][v]);
                 }
             }
         }
-        if OWN {
-            counts[0][1] = u64::from(total(to).wrapping_sub(before));
-        }
-        if ONE {
-            counts[1][0] = counts[1][1];
-        }
-        counts
+        sum
+    }
+
+    #[inline(always)]
+    fn join(s: S, a: S::V, b: S::V) -> S::V {
+        s.add_counters(a, b)
     }
 }
 
@@ -408,11 +427,11 @@ mod tests {
                 let high: Vec<f32> = (0..lanes).map(|lane| 90.0 - lane as f32 / 2.0).collect();
                 let bands = [[&low[..], &high[..]], [&high, &high], [&low, &low]];
                 for n in 1..=3 {
-                    let mut ones = vec![2_u32; keys - 1 + lanes];
+                    let mut ones = vec![2_u32; keys + lanes];
                     let found = count_above(lanes, &values, &bands[..n], Some(&mut ones));
                     assert_eq!(found, count_above(lanes, &values, &bands[..n], None));
                     let mut expected = [[0; 2]; BANDS];
-                    let mut by_difference = vec![2_u32; keys - 1 + lanes];
+                    let mut by_difference = vec![2_u32; keys + lanes];
                     for (i, value) in values.iter().enumerate() {
                         let (key, lane) = (i / lanes, i % lanes);
                         for (expected, band) in expected.iter_mut().zip(&bands[..n]) {

@@ -3,7 +3,8 @@
 //!
 //! A sum by difference runs along the diagonals of a block. The lanes of a register hold neighbouring differences; from one
 //! key to the one before it every query's difference grows by one, so the register moves down by one lane and the lane that
-//! falls out is done. (Adding every key's lanes to memory one place further on waits for the store before it, each time.)
+//! falls out is done. Several runs of keys go side by side, because each step of one waits for the step before it. (Adding every
+//! key's lanes to memory one place further on would wait for the store before it, each time.)
 //!
 //! Every function takes the number of lanes of a [`crate::ScoreTile`], and panics if the slices do not fit.
 #![allow(
@@ -16,6 +17,7 @@
 )]
 
 use crate::lanes::{Isa, Lanes, dispatch};
+use crate::tile::TILE_MAX;
 
 /// The bias of a block of keys for a tile of queries, nats.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +134,8 @@ fn maxima<S: Lanes>(s: S, lanes: usize, values: &[f32], max: &mut [f32]) {
 }
 
 /// Adds `values`, `[keys, lanes]`, to the sums by difference, the newest key's first: value `lane` of the last key to
-/// `by_difference[lane]`, of the key before it to `by_difference[lane + 1]`, and so on.
+/// `by_difference[lane]`, of the key before it to `by_difference[lane + 1]`, and so on. There are `keys + lanes` sums, the last of
+/// which gets nothing.
 pub fn sum_by_difference(lanes: usize, values: &[f32], by_difference: &mut [f32]) {
     check(lanes, values, by_difference);
     dispatch!(
@@ -145,7 +148,7 @@ pub fn sum_by_difference(lanes: usize, values: &[f32], by_difference: &mut [f32]
 pub(crate) fn check(lanes: usize, values: &[f32], by_difference: &[f32]) {
     let keys = values.len() / lanes;
     assert!(
-        keys > 0 && values.len() == keys * lanes && by_difference.len() == keys - 1 + lanes,
+        keys > 0 && values.len() == keys * lanes && by_difference.len() == keys + lanes,
         "{} sums for {keys} keys",
         by_difference.len()
     );
@@ -153,82 +156,175 @@ pub(crate) fn check(lanes: usize, values: &[f32], by_difference: &[f32]) {
 
 #[inline(always)]
 fn sum_lanes<S: Lanes>(s: S, lanes: usize, values: &[f32], to: &mut [f32]) {
-    let (keys, from, to) = (values.len() / lanes, values.as_ptr(), to.as_mut_ptr());
+    let (keys, to) = (values.len() / lanes, to.as_mut_ptr());
+    let values = values.as_ptr();
     // SAFETY: the caller has checked the lengths.
     unsafe {
         match lanes / S::WIDTH {
-            1 => sum_block::<S, 1>(s, keys, from, to),
-            2 => sum_block::<S, 2>(s, keys, from, to),
-            3 => sum_block::<S, 3>(s, keys, from, to),
+            1 => along_diagonals::<S, _, 1, 4>(s, &mut Plain::<1>(values), keys, to),
+            2 => along_diagonals::<S, _, 2, 2>(s, &mut Plain::<2>(values), keys, to),
+            3 => along_diagonals::<S, _, 3, 4>(s, &mut Plain::<3>(values), keys, to),
             n => unreachable!("a tile of {n} vectors"),
         }
     }
 }
 
-/// # Safety
-/// `from` holds `keys` rows of a tile, `to` one value less than `keys` and a tile.
-#[inline(always)]
-unsafe fn sum_block<S: Lanes, const NV: usize>(s: S, keys: usize, from: *const f32, to: *mut f32) {
-    let w = S::WIDTH;
-    // SAFETY: by the caller's promise.
-    unsafe {
-        let mut sums = Diagonals::<S, NV>::load(s, to);
-        for j in (0..keys).rev() {
-            for v in 0..NV {
-                let x = s.load(from.add((j * NV + v) * w));
-                sums.lanes[v] = s.add(sums.lanes[v], x);
-            }
-            if j > 0 {
-                sums.step(s, to.add(keys - 1 - j));
-            }
-        }
-        sums.store(s, to.add(keys - 1));
+/// Points to `[keys, lanes]`.
+struct Plain<const NV: usize>(*const f32);
+
+impl<S: Lanes, const NV: usize> Terms<S> for Plain<NV> {
+    #[inline(always)]
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, sum: S::V) -> S::V {
+        // SAFETY: by the caller's promise.
+        s.add(sum, unsafe { s.load(self.0.add((j * NV + v) * S::WIDTH)) })
     }
 }
 
-/// Sums by difference of a tile's lanes, lane 0 the smallest difference.
-pub(crate) struct Diagonals<S: Lanes, const NV: usize> {
-    pub(crate) lanes: [S::V; NV],
-}
-
-impl<S: Lanes, const NV: usize> Diagonals<S, NV> {
-    /// # Safety
-    /// `at` holds a tile.
-    #[inline(always)]
-    pub(crate) unsafe fn load(s: S, at: *const f32) -> Self {
-        let mut sums = [s.splat(0.0); NV];
-        for v in 0..NV {
-            // SAFETY: by the caller's promise.
-            sums[v] = unsafe { s.load(at.add(v * S::WIDTH)) };
-        }
-        Self { lanes: sums }
-    }
-
-    /// # Safety
-    /// As for [`Diagonals::load`].
-    #[inline(always)]
-    pub(crate) unsafe fn store(self, s: S, at: *mut f32) {
-        for v in 0..NV {
-            // SAFETY: by the caller's promise.
-            unsafe { s.store(at.add(v * S::WIDTH), self.lanes[v]) };
-        }
-    }
-
-    /// Moves on to the key before: the smallest difference is written to `at`, where it belongs, and the one behind the largest is
-    /// read.
+/// What is summed by difference.
+pub(crate) trait Terms<S: Lanes> {
+    /// `sum` with the terms of vector `v` of key `j`.
     ///
     /// # Safety
-    /// `at` holds a tile and one value more.
+    /// There are such.
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, sum: S::V) -> S::V;
+
+    /// The sum of two sums.
     #[inline(always)]
-    pub(crate) unsafe fn step(&mut self, s: S, at: *mut f32) {
-        // SAFETY: by the caller's promise.
-        unsafe {
-            *at = s.first(self.lanes[0]);
-            for v in 0..NV - 1 {
-                self.lanes[v] = s.shift_in(self.lanes[v], self.lanes[v + 1]);
+    fn join(s: S, a: S::V, b: S::V) -> S::V {
+        s.add(a, b)
+    }
+}
+
+/// Adds the terms of `keys` keys to the sums by difference at `to`, as [`sum_by_difference`] does; `P` runs of keys side by side.
+///
+/// # Safety
+/// `terms` has a tile of `NV` vectors for every key, `to` one value for every key and a tile.
+#[inline(always)]
+pub(crate) unsafe fn along_diagonals<S: Lanes, T: Terms<S>, const NV: usize, const P: usize>(
+    s: S,
+    terms: &mut T,
+    keys: usize,
+    to: *mut f32,
+) {
+    let w = S::WIDTH;
+    let mut end = keys;
+    // SAFETY: by the caller's promise.
+    unsafe {
+        while end >= P * w {
+            runs::<S, T, NV, P>(s, terms, end, to.add(keys - end));
+            end -= P * w;
+        }
+        while end >= w {
+            runs::<S, T, NV, 1>(s, terms, end, to.add(keys - end));
+            end -= w;
+        }
+        if end > 0 {
+            few::<S, T, NV>(s, terms, end, to.add(keys - end));
+        }
+    }
+}
+
+/// Sums by difference of some neighbouring keys.
+#[derive(Clone, Copy)]
+struct Run<S: Lanes, const NV: usize> {
+    /// Those that no older key adds to; the last one is the largest difference.
+    done: S::V,
+    /// The next ones.
+    lanes: [S::V; NV],
+}
+
+impl<S: Lanes, const NV: usize> Run<S, NV> {
+    #[inline(always)]
+    fn new(s: S) -> Self {
+        Self {
+            done: s.splat(0.0),
+            lanes: [s.splat(0.0); NV],
+        }
+    }
+
+    /// Adds key `j`, the one before the last that was added.
+    ///
+    /// # Safety
+    /// As for [`Terms::add`].
+    #[inline(always)]
+    unsafe fn add<T: Terms<S>>(&mut self, s: S, terms: &mut T, j: usize) {
+        for v in 0..NV {
+            // SAFETY: by the caller's promise.
+            self.lanes[v] = unsafe { terms.add(s, j, v, self.lanes[v]) };
+        }
+        self.done = s.shift_in(self.done, self.lanes[0]);
+        for v in 0..NV - 1 {
+            self.lanes[v] = s.shift_in(self.lanes[v], self.lanes[v + 1]);
+        }
+        self.lanes[NV - 1] = s.shift_in(self.lanes[NV - 1], s.splat(0.0));
+    }
+}
+
+/// `P` runs of a vector's number of keys, before key `end`.
+///
+/// # Safety
+/// As for [`along_diagonals`].
+#[inline(always)]
+unsafe fn runs<S: Lanes, T: Terms<S>, const NV: usize, const P: usize>(
+    s: S,
+    terms: &mut T,
+    end: usize,
+    to: *mut f32,
+) {
+    let w = S::WIDTH;
+    let mut runs = [Run::<S, NV>::new(s); P];
+    // SAFETY: by the caller's promise.
+    unsafe {
+        for i in 0..w {
+            for p in 0..P {
+                runs[p].add(s, terms, end - 1 - p * w - i);
             }
-            let next = s.splat(*at.add(NV * S::WIDTH));
-            self.lanes[NV - 1] = s.shift_in(self.lanes[NV - 1], next);
+        }
+        for p in 0..P {
+            let at = to.add(p * w);
+            s.store(at, T::join(s, s.load(at), runs[p].done));
+            for v in 0..NV {
+                let at = at.add((v + 1) * w);
+                s.store(at, T::join(s, s.load(at), runs[p].lanes[v]));
+            }
+        }
+    }
+}
+
+/// The `n` oldest keys, fewer than a vector has lanes.
+///
+/// # Safety
+/// As for [`along_diagonals`].
+#[inline(always)]
+unsafe fn few<S: Lanes, T: Terms<S>, const NV: usize>(
+    s: S,
+    terms: &mut T,
+    n: usize,
+    to: *mut f32,
+) {
+    let w = S::WIDTH;
+    let mut run = Run::<S, NV>::new(s);
+    // What is done lies at the end of its vector.
+    let mut sums = [0.0_f32; 2 * 16 + TILE_MAX];
+    let from = w - n;
+    // SAFETY: by the caller's promise; `sums` holds a tile and two vectors.
+    unsafe {
+        for j in (0..n).rev() {
+            run.add(s, terms, j);
+        }
+        s.store(sums.as_mut_ptr(), run.done);
+        for v in 0..NV {
+            s.store(sums.as_mut_ptr().add((v + 1) * w), run.lanes[v]);
+        }
+        let mut more = [0.0_f32; 16];
+        let n_sums = n + NV * w;
+        for at in (0..n_sums).step_by(w) {
+            let some = w.min(n_sums - at);
+            let (to, more) = (to.add(at), more.as_mut_ptr());
+            std::ptr::copy_nonoverlapping(to, more, some);
+            let sum = s.load(sums.as_ptr().add(from + at));
+            s.store(more, T::join(s, s.load(more), sum));
+            std::ptr::copy_nonoverlapping(more, to, some);
         }
     }
 }
@@ -240,9 +336,9 @@ mod tests {
     #[test]
     fn loops_by_difference_take_every_value_once() {
         for lanes in [8, 16, 48] {
-            for keys in [1, 2, 7, 64] {
+            for keys in [1, 2, 7, 16, 35, 48, 64] {
                 let values: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
-                let mut sums = vec![1.0; keys - 1 + lanes];
+                let mut sums = vec![1.0; keys + lanes];
                 let mut expected = sums.clone();
                 for (i, value) in values.iter().enumerate() {
                     expected[keys - 1 - i / lanes + i % lanes] += value;

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::exp::exp;
-use crate::lane_loops::{Diagonals, LaneBias, check};
+use crate::lane_loops::{LaneBias, Terms, along_diagonals, check};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::score_tile::ScoreTile;
 use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, TILE_MAX};
@@ -311,41 +311,50 @@ fn sum_sized<S: Lanes, P: Round>(
     // SAFETY: the caller has checked the lengths.
     unsafe {
         match lanes / S::WIDTH {
-            1 => sum_rounded::<S, P, 1>(s, weights, share, to),
-            2 => sum_rounded::<S, P, 2>(s, weights, share, to),
-            3 => sum_rounded::<S, P, 3>(s, weights, share, to),
+            1 => sum_rounded::<S, P, 1, 4>(s, weights, share, to),
+            2 => sum_rounded::<S, P, 2, 2>(s, weights, share, to),
+            3 => sum_rounded::<S, P, 3, 4>(s, weights, share, to),
             n => unreachable!("a tile of {n} vectors"),
         }
     }
 }
 
 /// # Safety
-/// `weights` holds rows of a tile, `to` one value less than their number and a tile.
+/// `weights` holds rows of a tile, `to` a value for each and a tile.
 #[inline(always)]
-unsafe fn sum_rounded<S: Lanes, P: Round, const NV: usize>(
+unsafe fn sum_rounded<S: Lanes, P: Round, const NV: usize, const RUNS: usize>(
     s: S,
     weights: &[f32],
     share: &[f32],
     to: &mut [f32],
 ) {
-    let w = S::WIDTH;
-    let (keys, from, to) = (weights.len() / (NV * w), weights.as_ptr(), to.as_mut_ptr());
+    let keys = weights.len() / (NV * S::WIDTH);
+    let mut terms = Shares::<S, P, NV> {
+        weights: weights.as_ptr(),
+        shares: [s.splat(0.0); NV],
+        rounding: PhantomData,
+    };
     // SAFETY: by the caller's promise.
     unsafe {
-        let mut shares = [s.splat(0.0); NV];
         for v in 0..NV {
-            shares[v] = s.load(share.as_ptr().add(v * w));
+            terms.shares[v] = s.load(share.as_ptr().add(v * S::WIDTH));
         }
-        let mut sums = Diagonals::<S, NV>::load(s, to);
-        for j in (0..keys).rev() {
-            for v in 0..NV {
-                let x = s.mul(s.load(from.add((j * NV + v) * w)), shares[v]);
-                sums.lanes[v] = s.add(sums.lanes[v], P::round(s, x));
-            }
-            if j > 0 {
-                sums.step(s, to.add(keys - 1 - j));
-            }
-        }
-        sums.store(s, to.add(keys - 1));
+        along_diagonals::<S, _, NV, RUNS>(s, &mut terms, keys, to.as_mut_ptr());
+    }
+}
+
+/// Rounded products of weights, `[keys, lanes]`, and the lanes' shares.
+struct Shares<S: Lanes, P, const NV: usize> {
+    weights: *const f32,
+    shares: [S::V; NV],
+    rounding: PhantomData<P>,
+}
+
+impl<S: Lanes, P: Round, const NV: usize> Terms<S> for Shares<S, P, NV> {
+    #[inline(always)]
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, sum: S::V) -> S::V {
+        // SAFETY: by the caller's promise.
+        let weight = unsafe { s.load(self.weights.add((j * NV + v) * S::WIDTH)) };
+        s.add(sum, P::round(s, s.mul(weight, self.shares[v])))
     }
 }

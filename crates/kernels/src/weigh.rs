@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use crate::exp::exp;
-use crate::lane_loops::Diagonals;
+use crate::lane_loops::{Terms, along_diagonals};
 use crate::lanes::{Lanes, dispatch};
 use crate::score_tile::{ScoreTile, check_block};
 use crate::tile::{LIFT, TILE_MAX};
@@ -28,7 +28,7 @@ pub struct WeighedBlock {
 impl ScoreTile<'_> {
     /// Adds the weights `share * exp(score - max)` of the keys `keys`, one block or the visible part of it, to `by_difference`,
     /// whose first value belongs to the difference of the tile's first query to the last of these keys and which has
-    /// `keys.len() - 1 + lanes` values; and counts those that reach each of two limits, if they are given. `max` and `share` hold a
+    /// `keys.len() + lanes` values, the last of which gets nothing; and counts those that reach each of two limits, if they are given. `max` and `share` hold a
     /// value a lane, the largest score and one over the row's sum, 0 for a lane that takes no part. The exponentials are those of the
     /// forward pass. Weights below `exp(-40)` of the largest of their row are taken as 0.
     ///
@@ -46,7 +46,7 @@ impl ScoreTile<'_> {
         self.check_lanes(share.len());
         check_block(&keys);
         assert!(
-            by_difference.len() == keys.len() - 1 + self.lanes,
+            by_difference.len() == keys.len() + self.lanes,
             "{} sums for {} keys",
             by_difference.len(),
             keys.len()
@@ -127,7 +127,7 @@ pub(crate) fn relative_keys(last_keys: &[i32], keys: &Range<usize>) -> [f32; TIL
 const FADED: f32 = -40.0;
 
 /// # Safety
-/// The slices of `block` hold a tile, the weights one for every key, `to` one and a value for every key but one.
+/// The slices of `block` hold a tile, the weights one for every key, `to` one and a value for every key.
 #[inline(always)]
 unsafe fn weigh_block<S: Lanes, const NV: usize, const L: usize>(
     s: S,
@@ -163,65 +163,97 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
     limits: [f32; L],
     to: &mut [f32],
 ) -> WeighedBlock {
-    let (w, to) = (S::WIDTH, to.as_mut_ptr());
+    let w = S::WIDTH;
     let n = block.weights.len() / (NV * w);
     let zero = s.splat(0.0);
-    let (mut factor, mut first) = ([zero; NV], [zero; NV]);
-    // What is kept of a weight that is at the limit.
-    let mut cuts = [[zero; NV]; L];
-    let mut reaching = [[zero; NV]; L];
+    let mut terms = Weights::<S, NV, L, ALL> {
+        kept: block.weights.as_ptr(),
+        factor: [zero; NV],
+        // What is not finite belongs to lanes that take no part.
+        absent: [s.le(zero, zero); NV],
+        cuts: [[zero; NV]; L],
+        reaching: [[zero; NV]; L],
+    };
     // SAFETY: by the caller's promise.
     unsafe {
-        // What is not finite belongs to lanes that take no part.
-        let mut absent = [s.le(zero, zero); NV];
         for v in 0..NV {
             let share = s.load(block.share.as_ptr().add(v * w));
-            absent[v] = s.le(share, zero);
+            let absent = s.le(share, zero);
             let reference = s.load(block.references.as_ptr().add(v * w));
             let rise = s.sub(reference, s.load(block.max.as_ptr().add(v * w)));
             let weight = s.mul(exp(s, rise), s.mul(share, s.splat(1.0 / LIFT)));
-            factor[v] = s.select(s.le(rise, s.splat(FADED)), zero, weight);
+            let mut factor = s.select(s.le(rise, s.splat(FADED)), zero, weight);
             if !ALL {
-                factor[v] = s.select(absent[v], zero, factor[v]);
+                factor = s.select(absent, zero, factor);
             }
             for i in 0..L {
-                cuts[i][v] = s.div(s.splat(limits[i]), factor[v]);
+                terms.cuts[i][v] = s.div(s.splat(limits[i]), factor);
             }
+            (terms.factor[v], terms.absent[v]) = (factor, absent);
         }
-        let mut sums = Diagonals::<S, NV>::load(s, to);
-        for j in (0..n).rev() {
-            for v in 0..NV {
-                let mut kept = s.load(block.weights.as_ptr().add((j * NV + v) * w));
-                if !ALL {
-                    kept = s.select(absent[v], zero, kept);
-                }
-                sums.lanes[v] = s.fma(kept, factor[v], sums.lanes[v]);
-                for i in 0..L {
-                    let reaches = s.le(cuts[i][v], kept);
-                    reaching[i][v] = s.tally(reaches, reaching[i][v]);
-                }
-                if j == 0 {
-                    first[v] = s.mul(kept, factor[v]);
-                }
-            }
-            if j > 0 {
-                sums.step(s, to.add(n - 1 - j));
-            }
+        let to = to.as_mut_ptr();
+        // More runs would need more registers than there are.
+        if L == 0 && NV != 2 {
+            along_diagonals::<S, _, NV, 4>(s, &mut terms, n, to);
+        } else {
+            along_diagonals::<S, _, NV, 2>(s, &mut terms, n, to);
         }
-        sums.store(s, to.add(n - 1));
-        let mut block = WeighedBlock {
+        let mut found = WeighedBlock {
             first: [0.0; TILE_MAX],
             reaching: [0; 2],
         };
         for v in 0..NV {
-            s.store(block.first.as_mut_ptr().add(v * w), first[v]);
+            let first = s.mul(terms.kept(s, 0, v), terms.factor[v]);
+            s.store(found.first.as_mut_ptr().add(v * w), first);
         }
         for i in 0..L {
             for v in 0..NV {
-                block.reaching[i] += s.tallied(reaching[i][v]);
+                found.reaching[i] += s.tallied(terms.reaching[i][v]);
             }
         }
-        block
+        found
+    }
+}
+
+/// The weights of a block.
+struct Weights<S: Lanes, const NV: usize, const L: usize, const ALL: bool> {
+    /// What the forward pass has kept of them, `[keys, lanes]`.
+    kept: *const f32,
+    factor: [S::V; NV],
+    absent: [S::M; NV],
+    /// What is kept of a weight that is at the limit.
+    cuts: [[S::V; NV]; L],
+    /// How many reach it.
+    reaching: [[S::V; NV]; L],
+}
+
+impl<S: Lanes, const NV: usize, const L: usize, const ALL: bool> Weights<S, NV, L, ALL> {
+    /// # Safety
+    /// Key `j` is in the block, and has vector `v`.
+    #[inline(always)]
+    unsafe fn kept(&self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        let kept = unsafe { s.load(self.kept.add((j * NV + v) * S::WIDTH)) };
+        if ALL {
+            kept
+        } else {
+            s.select(self.absent[v], s.splat(0.0), kept)
+        }
+    }
+}
+
+impl<S: Lanes, const NV: usize, const L: usize, const ALL: bool> Terms<S>
+    for Weights<S, NV, L, ALL>
+{
+    #[inline(always)]
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, sum: S::V) -> S::V {
+        // SAFETY: by the caller's promise.
+        let kept = unsafe { self.kept(s, j, v) };
+        for i in 0..L {
+            let reaches = s.le(self.cuts[i][v], kept);
+            self.reaching[i][v] = s.tally(reaches, self.reaching[i][v]);
+        }
+        s.fma(kept, self.factor[v], sum)
     }
 }
 

@@ -76,7 +76,7 @@ fn compare(tile: &ScoreTile<'_>) {
         };
         // Differences from that of the first query to the tile's last key on.
         let nearest = tile.keys_end() - keys.end;
-        let to = &mut sums[nearest..nearest + keys.len() - 1 + n];
+        let to = &mut sums[nearest..nearest + keys.len() + n];
         let block = tile.weigh(keys.clone(), &max, &share, LIMITS.map(Some), to);
         let visible = tile.visible(keys.clone(), &max, VISIBLE, RECENT, false);
         check_range(tile, &keys, (&max, &last_key), &seen, &gap);
@@ -136,7 +136,7 @@ fn compare(tile: &ScoreTile<'_>) {
                 &max,
                 &share,
                 one,
-                &mut vec![0.0; keys.len() - 1 + n],
+                &mut vec![0.0; keys.len() + n],
             );
             assert_eq!((again.reaching[i], again.reaching[1 - i]), (found, 0));
         }
@@ -221,10 +221,10 @@ fn check_beyond(
     ];
     for bias in biases {
         let last = bias.is_none().then_some(last_key);
-        let mut ones = vec![0; keys.len() - 1 + n];
+        let mut ones = vec![0; keys.len() + n];
         let found = tile.beyond(keys.clone(), bias, max, last, &bands, Some(&mut ones));
         let mut expected = [[0; 2]; 3];
-        let mut by_difference = vec![0; keys.len() - 1 + n];
+        let mut by_difference = vec![0; keys.len() + n];
         for (j, key) in keys.clone().enumerate() {
             for lane in 0..n {
                 let raw = tile.raw(key..key + 1)[lane];

@@ -82,6 +82,8 @@ pub(crate) trait Lanes: Copy {
     fn shift_in(self, x: Self::V, next: Self::V) -> Self::V;
     /// Counts 1 in every lane whose flag is set. Counters are whole numbers, as bits, from 0 on.
     fn tally(self, m: Self::M, counters: Self::V) -> Self::V;
+    /// The sums of two vectors of counters.
+    fn add_counters(self, a: Self::V, b: Self::V) -> Self::V;
     /// The sum of some counters.
     #[inline(always)]
     fn tallied(self, counters: Self::V) -> u64 {
@@ -98,8 +100,6 @@ pub(crate) trait Lanes: Copy {
         unsafe { self.store(lanes.as_mut_ptr(), x) };
         lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
-    /// Lane 0.
-    fn first(self, x: Self::V) -> f32;
     /// Asks for the cache line at `p`; never faults.
     fn prefetch(self, p: *const f32);
     /// Transposes a `WIDTH` x `WIDTH` block: `dst[c * dst_stride + r] = src[r * src_stride + c]`.

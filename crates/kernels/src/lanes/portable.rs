@@ -182,8 +182,10 @@ impl Lanes for Portable {
         out
     }
     #[inline(always)]
-    fn first(self, x: V) -> f32 {
-        x[0]
+    fn add_counters(self, a: V, b: V) -> V {
+        map(a, b, |x, y| {
+            f32::from_bits(x.to_bits().wrapping_add(y.to_bits()))
+        })
     }
     #[inline(always)]
     fn prefetch(self, _p: *const f32) {}

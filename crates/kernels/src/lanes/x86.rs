@@ -144,16 +144,19 @@ impl Lanes for Avx512 {
         }
     }
     #[inline(always)]
+    fn add_counters(self, a: __m512, b: __m512) -> __m512 {
+        unsafe {
+            let (a, b) = (_mm512_castps_si512(a), _mm512_castps_si512(b));
+            _mm512_castsi512_ps(_mm512_add_epi32(a, b))
+        }
+    }
+    #[inline(always)]
     fn tallied(self, counters: __m512) -> u64 {
         unsafe { _mm512_reduce_add_epi32(_mm512_castps_si512(counters)) as u32 as u64 }
     }
     #[inline(always)]
     fn largest(self, x: __m512) -> f32 {
         unsafe { _mm512_reduce_max_ps(x) }
-    }
-    #[inline(always)]
-    fn first(self, x: __m512) -> f32 {
-        unsafe { _mm512_cvtss_f32(x) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
@@ -343,8 +346,11 @@ impl Lanes for Avx2 {
         }
     }
     #[inline(always)]
-    fn first(self, x: __m256) -> f32 {
-        unsafe { _mm256_cvtss_f32(x) }
+    fn add_counters(self, a: __m256, b: __m256) -> __m256 {
+        unsafe {
+            let (a, b) = (_mm256_castps_si256(a), _mm256_castps_si256(b));
+            _mm256_castsi256_ps(_mm256_add_epi32(a, b))
+        }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {

@@ -64,7 +64,7 @@ fn masses<const W: usize>(
         }
         oldest = oldest.min(keys.start);
         let nearest = PAD + tile.first_query + 1 - keys.end;
-        let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
+        let mass = &mut buffers.mass[nearest..nearest + keys.len() + W];
         // Mostly the ends of a block say on which side of a limit all its weights are.
         let ends = (
             f64::from(block.near) + ln_sums[0] - ROOM_NATS,

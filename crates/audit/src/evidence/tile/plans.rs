@@ -163,7 +163,7 @@ impl Taker<'_> {
             oldest = oldest.min(keys.start);
             let weights = &buffers.weights[keys.start * W..keys.end * W];
             let nearest = PAD + self.tile.first_query + 1 - keys.end;
-            let mass = &mut buffers.mass[nearest..nearest + keys.len() - 1 + W];
+            let mass = &mut buffers.mass[nearest..nearest + keys.len() + W];
             if let Some(plain) = plain {
                 sum_shares_by_difference(W, weights, &share, plain.of_lanes(), mass);
                 continue;
@@ -297,7 +297,7 @@ impl Taker<'_> {
     #[inline(always)]
     pub(super) fn differences<const W: usize>(&self, keys: &Range<usize>) -> Range<usize> {
         let nearest = PAD + self.tile.first_query + 1 - keys.end;
-        nearest..nearest + keys.len() - 1 + W
+        nearest..nearest + keys.len() + W
     }
 
     /// Counts every pair of some ranges of keys by distance.
