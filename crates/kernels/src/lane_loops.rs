@@ -296,12 +296,7 @@ unsafe fn runs<S: Lanes, T: Terms<S>, const NV: usize, const P: usize>(
 /// # Safety
 /// As for [`along_diagonals`].
 #[inline(always)]
-unsafe fn few<S: Lanes, T: Terms<S>, const NV: usize>(
-    s: S,
-    terms: &mut T,
-    n: usize,
-    to: *mut f32,
-) {
+unsafe fn few<S: Lanes, T: Terms<S>, const NV: usize>(s: S, terms: &mut T, n: usize, to: *mut f32) {
     let w = S::WIDTH;
     let mut run = Run::<S, NV>::new(s);
     // What is done lies at the end of its vector.

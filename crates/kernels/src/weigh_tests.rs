@@ -3,7 +3,7 @@
 use super::*;
 use crate::common::{Bias, Case, shape};
 use crate::forward::{AttentionOptions, attention_on};
-use crate::lane_counts::Band;
+use crate::lane_counts::{Below, Beyond, CUTS, Cut, GapLimits};
 use crate::lane_loops::LaneBias;
 use crate::lanes::Isa;
 use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
@@ -80,7 +80,7 @@ fn compare(tile: &ScoreTile<'_>) {
         let block = tile.weigh(keys.clone(), &max, &share, LIMITS.map(Some), to);
         let visible = tile.visible(keys.clone(), &max, VISIBLE, RECENT, false);
         check_range(tile, &keys, (&max, &last_key), &seen, &gap);
-        check_beyond(tile, &keys, (&max, &last_key), &seen, &gap);
+        check_beyond(tile, &keys, (&max, &last_key), &seen);
         // Certain and uncertain: limits may be reached by a rounding.
         let mut counts = [[0_u64; 2]; 2];
         let mut all_seen = true;
@@ -203,12 +203,20 @@ fn check_beyond(
     keys: &Range<usize>,
     (max, last_key): (&[f32], &[i32]),
     seen: &dyn Fn(usize, usize) -> bool,
-    gap: &dyn Fn(usize, usize) -> f32,
 ) {
     let n = tile.lanes;
     let gaps = GAPS.map(|gap| (0..n).map(|lane| gap + lane as f32 / 64.0).collect());
     let [low, high]: [Vec<f32>; 2] = gaps;
-    let bands: [Band<'_>; 3] = [[&low, &high], [&high, &high], [&low, &low]];
+    let limits = GapLimits {
+        threshold: &high,
+        undecided: [&low, &high],
+    };
+    // Scores below bounds that are surely below no other.
+    let bound =
+        |gaps: &[f32]| -> Vec<f32> { max.iter().zip(gaps).map(|(m, gap)| m - gap).collect() };
+    let (from_low, from_high) = (bound(&low), bound(&high));
+    let cuts = [(&from_low, &from_high), (&from_high, &from_high)]
+        .map(|(below, surely)| Cut { below, surely });
     // The bias in the form in which a caller has it.
     let table: Vec<f32> = (0..keys.len() - 1 + n)
         .map(|i| (tile.first_query + 1 + i).saturating_sub(keys.end) as f32)
@@ -222,32 +230,49 @@ fn check_beyond(
     for bias in biases {
         let last = bias.is_none().then_some(last_key);
         let mut ones = vec![0; keys.len() + n];
-        let found = tile.beyond(keys.clone(), bias, max, last, &bands, Some(&mut ones));
-        let mut expected = [[0; 2]; 3];
+        let found = tile.beyond(keys.clone(), bias, max, last, limits, Some(&mut ones));
+        let mut expected = Beyond::default();
         let mut by_difference = vec![0; keys.len() + n];
+        let mut below = [Below::default(); CUTS];
+        let mut below_by_difference = by_difference.clone();
+        let mut doubts = Vec::new();
         for (j, key) in keys.clone().enumerate() {
             for lane in 0..n {
                 let raw = tile.raw(key..key + 1)[lane];
-                let gap = match bias {
+                let score = match bias {
                     None if !seen(lane, key) => continue,
-                    None => gap(lane, key),
-                    Some(LaneBias::ByKey(bias)) => max[lane] - (raw + bias[j]),
-                    Some(LaneBias::ByDifference(bias)) => {
-                        max[lane] - (raw + bias[keys.len() - 1 - j + lane])
-                    }
+                    None => raw + tile.bias_at(tile.first_query + lane, key),
+                    Some(LaneBias::ByKey(bias)) => raw + bias[j],
+                    Some(LaneBias::ByDifference(bias)) => raw + bias[keys.len() - 1 - j + lane],
                 };
-                for (expected, band) in expected.iter_mut().zip(&bands) {
-                    for (expected, cut) in expected.iter_mut().zip(band) {
-                        *expected += u64::from(gap > cut[lane]);
-                    }
-                }
+                let gap = max[lane] - score;
+                expected.undecided += u64::from(gap > low[lane] && gap <= high[lane]);
+                let difference = keys.len() - 1 - j + lane;
                 if gap > high[lane] {
-                    by_difference[keys.len() - 1 - j + lane] += 1;
+                    expected.pairs += 1;
+                    by_difference[difference] += 1;
+                }
+                for (below, cut) in below.iter_mut().zip(&cuts) {
+                    below.pairs += u64::from(score < cut.below[lane]);
+                    below.in_doubt |= score < cut.below[lane] && score >= cut.surely[lane];
+                }
+                if score < from_low[lane] {
+                    below_by_difference[difference] += 1;
+                    if score >= from_high[lane] {
+                        doubts.push((key, lane));
+                    }
                 }
             }
         }
         assert_eq!(found, expected, "keys {keys:?} of {n} lanes");
         assert_eq!(ones, by_difference);
+        let mut ones = vec![0; keys.len() + n];
+        let found = tile.below(keys.clone(), bias, last, &cuts, Some(&mut ones));
+        assert_eq!(found, below, "keys {keys:?} of {n} lanes");
+        assert_eq!(ones, below_by_difference);
+        let mut found = tile.in_doubt(keys.clone(), bias, last, cuts[0]);
+        found.sort_unstable();
+        assert_eq!(found, doubts);
     }
 }
 

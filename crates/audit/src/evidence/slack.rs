@@ -4,13 +4,13 @@
 pub(crate) const F32_UNIT: f64 = 1.0 / 16_777_216.0;
 
 /// Biases up to these, nats, are compared by themselves: roundings of larger ones are larger, and their pairs beyond every threshold.
-const NEAR_NATS: [f64; 2] = [256.0, 1024.0];
+const NEAR_NATS: [f64; 3] = [64.0, 256.0, 1024.0];
 
 /// How far the gaps of two tables can differ for the same raw scores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Slack {
     /// Over the pairs with biases up to [`NEAR_NATS`]; `None` where the bias says nothing about the gap.
-    within: [Option<Apart>; 2],
+    within: [Option<Apart>; 3],
     all: Apart,
     /// Roundings of an entry in both tables, relative to the largest raw score plus the largest bias.
     relative: f64,

@@ -1,21 +1,20 @@
-//! Pairs of a block above the thresholds of their rows.
+//! Pairs of a block beyond the thresholds of their rows.
 //!
 //! A pair is counted by three criteria: the plan's own rule, the numerator, the weight. Often two of them have the same
-//! thresholds, and mostly the ends of a block decide one of them for all its pairs; the others are counted. For each there is a
-//! lower and an upper threshold, and the count is certain where both give the same: for the plan's own rule the band in which
-//! pairs are undecided, and where gaps of the forward pass stand in for those of an idealised plan, the difference of the two.
+//! thresholds, and mostly the ends of a block decide one of them for all its pairs. The others are counted by their scores: of each
+//! threshold two bounds are known, and a score that lies between is looked at by itself, with the plan's own entry and the row's
+//! exact threshold. The band between is where pairs are undecided under the plan's own rule, and as wide as roundings of scores
+//! make it, or the difference of the two where scores of the forward pass stand in for the plan's own.
 
-use kernels::{BANDS, BandCounts};
+use kernels::{Below, CUTS, Cut};
 
-use super::plans::add_ones;
-use super::{Carrier, Lanes, group};
-use crate::evidence::scan::Real;
+use super::Lanes;
 
 #[cfg(doc)]
 use crate::evidence::rules::PlanRules;
 
 /// Pairs above the thresholds of their rows.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     pub(super) own: u64,
     pub(super) undecided: u64,
@@ -23,88 +22,96 @@ pub(super) struct Found {
     pub(super) weight: u64,
 }
 
-impl Found {
-    /// Counts a block with exact gaps and thresholds: own, undecided from where and to where, numerator, weight.
-    #[inline(always)]
-    pub(super) fn count_all<T: Carrier, const W: usize>(
-        &mut self,
-        gaps: &[T],
-        thresholds: &[[T; W]; 5],
-        by_own_rule: bool,
-        terms: &mut [f32],
-        counters: &mut [u32],
-    ) {
-        let [own, below, above, numerator, weight] = count_lanes(gaps, thresholds);
-        self.numerator += numerator;
-        self.weight += weight;
-        if by_own_rule {
-            self.own += own;
-            self.undecided += below - above;
-            if own > 0 {
-                add_above(gaps, &thresholds[0], terms, counters);
-            }
-        }
-    }
-}
-
-/// Thresholds of one criterion for gaps of f32.
+/// Bounds on the scores that are beyond the threshold of one criterion.
 struct Band<const W: usize> {
-    low: [f32; W],
-    high: [f32; W],
-    /// Smallest of the low ones and largest of the high ones.
+    /// See [`Cut`].
+    below: [f32; W],
+    surely: [f32; W],
+    /// Smallest and largest gap between which the thresholds lie, nats.
     ends: (f64, f64),
-    /// The low ones are the high ones.
-    sharp: bool,
 }
 
 impl<const W: usize> Band<W> {
-    /// From two bounds a lane; `slack` as in [`Criteria::new`].
+    /// From two bounds a lane on the thresholds; the rest as in [`Criteria::new`].
     #[inline(always)]
-    fn new([least, most]: &[[f64; W]; 2], slack: Option<f64>, lanes: &Lanes<W>) -> Self {
-        let (mut low, mut high) = ([0.0_f32; W], [0.0_f32; W]);
-        match slack {
-            None => {
-                for lane in 0..W {
-                    low[lane] = <f32 as Real>::floor(least[lane]);
-                    high[lane] = <f32 as Real>::floor(most[lane]);
-                }
-            }
-            Some(off) => {
-                for lane in 0..W {
-                    low[lane] = <f32 as Real>::floor(least[lane] - off).next_down();
-                    high[lane] = <f32 as Real>::floor(most[lane] + off).next_up();
-                }
+    fn new(
+        [least, most]: &[[f64; W]; 2],
+        max: &[f64; W],
+        slack: impl Fn(f64) -> f64,
+        lanes: &Lanes<W>,
+    ) -> Self {
+        let (mut first, mut last) = ([f64::INFINITY; 8], [f64::NEG_INFINITY; 8]);
+        let mut size = [0.0_f64; 8];
+        for from in (0..W).step_by(8) {
+            for i in 0..8 {
+                let lane = from + i;
+                let (low, high, of_max) = if lanes.good[lane] {
+                    (least[lane], most[lane], max[lane].abs())
+                } else {
+                    (f64::INFINITY, f64::NEG_INFINITY, 0.0)
+                };
+                first[i] = if low < first[i] { low } else { first[i] };
+                last[i] = if high > last[i] { high } else { last[i] };
+                size[i] = if of_max > size[i] { of_max } else { size[i] };
             }
         }
-        let (mut first, mut last) = (f32::INFINITY, f32::NEG_INFINITY);
-        for lane in 0..W {
-            let (low, high) = if lanes.good[lane] {
-                (low[lane], high[lane])
-            } else {
-                (f32::INFINITY, f32::NEG_INFINITY)
-            };
-            (first, last) = (first.min(low), last.max(high));
+        let first = first.into_iter().fold(f64::INFINITY, f64::min);
+        let last = last.into_iter().fold(f64::NEG_INFINITY, f64::max);
+        let size = size.into_iter().fold(0.0, f64::max);
+        let (mut below, mut surely) = ([f32::NEG_INFINITY; W], [f32::NEG_INFINITY; W]);
+        // Nothing is beyond an infinite threshold.
+        if last.is_finite() {
+            // Roundings of a gap, and of the bounds themselves.
+            let off = slack(last) + (size + last.abs()) * ROUNDINGS;
+            for lane in 0..W {
+                let bounds = (
+                    (max[lane] - least[lane] + off) as f32,
+                    (max[lane] - most[lane] - off) as f32,
+                );
+                let good = lanes.good[lane];
+                below[lane] = if good { bounds.0 } else { below[lane] };
+                surely[lane] = if good { bounds.1 } else { surely[lane] };
+            }
         }
         Self {
-            sharp: low == high,
-            low,
-            high,
-            ends: (f64::from(first), f64::from(last)),
+            below,
+            surely,
+            ends: (first, last),
         }
     }
 
-    /// Whether every threshold of another criterion lies in the band of this one: where no gap lies in the band, both decide alike.
+    /// Whether another criterion's band lies in this one: where no score does, both decide alike.
     #[inline(always)]
     fn holds(&self, other: &Self) -> bool {
         let mut holds = true;
         for lane in 0..W {
-            holds &= self.low[lane] <= other.low[lane] && other.high[lane] <= self.high[lane];
+            holds &= self.surely[lane] <= other.surely[lane];
+            holds &= other.below[lane] <= self.below[lane];
         }
         holds
     }
+
+    #[inline(always)]
+    fn cut(&self) -> Cut<'_> {
+        Cut {
+            below: &self.below,
+            surely: &self.surely,
+        }
+    }
 }
 
-/// The thresholds of a tile under one plan, for gaps of f32. Criteria that decide alike share a band.
+/// Four units of rounding of f32, relative to what is rounded.
+const ROUNDINGS: f64 = 1.0 / 4_194_304.0;
+
+/// Thresholds of one row, for gaps of the plan's own kind.
+pub(super) struct RowThresholds<T> {
+    pub(super) own: T,
+    pub(super) undecided: [T; 2],
+    pub(super) numerator: T,
+    pub(super) weight: T,
+}
+
+/// The thresholds of a tile under one plan. Criteria that decide alike share a band.
 pub(super) struct Criteria<const W: usize> {
     bands: Vec<Band<W>>,
     /// `None` for a plan with another rule of its own.
@@ -113,60 +120,63 @@ pub(super) struct Criteria<const W: usize> {
     weight: usize,
 }
 
-/// Pairs of a block above a threshold.
+/// Pairs of a block beyond a threshold.
 #[derive(Clone, Copy)]
 pub(super) enum Above {
     None,
     All,
-    /// Those that are counted for the band of this number.
+    /// Those that are counted under the cut of this number.
     Counted(usize),
 }
 
 impl Above {
     #[inline(always)]
-    fn count(self, pairs: u64, counts: &BandCounts) -> u64 {
+    fn count(self, pairs: u64, counts: &[Below; CUTS]) -> u64 {
         match self {
             Above::None => 0,
             Above::All => pairs,
-            Above::Counted(index) => counts[index][1],
+            Above::Counted(index) => counts[index].pairs,
         }
     }
 }
 
-/// What the ends of a block decide, and the bands that they do not.
+/// What the ends of a block decide, and the cuts that they do not.
 pub(super) struct Look<'a> {
-    above: [Above; BANDS],
-    bands: [kernels::Band<'a>; BANDS],
+    above: [Above; CUTS],
+    cuts: [Cut<'a>; CUTS],
+    /// Of each cut, its band.
+    bands: [usize; CUTS],
     n: usize,
     /// The plan's own rule is the first of them.
     pub(super) by_own_rule: bool,
 }
 
 impl<'a> Look<'a> {
-    /// The bands that have to be looked at.
-    pub(super) fn bands(&self) -> &[kernels::Band<'a>] {
-        &self.bands[..self.n]
+    /// The cuts that have to be looked at.
+    pub(super) fn cuts(&self) -> &[Cut<'a>] {
+        &self.cuts[..self.n]
     }
 }
 
 impl<const W: usize> Criteria<W> {
-    /// `bounds` as in [`PlanRules::bounds_of_lanes`], and the threshold of the numerator. `slack`: how far gaps of the forward pass, which
-    /// stand in for the plan's own, may be off, nats.
+    /// `bounds` as in [`PlanRules::bounds_of_lanes`], and the threshold of the numerator. `max`: the largest score of each lane.
+    /// `slack`: how far gaps of these scores, up to some size, may be from the plan's own, nats.
     #[inline(always)]
     pub(super) fn new(
         [own, weight]: &[[[f64; W]; 2]; 2],
         numerator: f64,
-        slack: Option<f64>,
+        max: &[f64; W],
+        slack: impl Fn(f64) -> f64,
         by_own_rule: bool,
         lanes: &Lanes<W>,
     ) -> Self {
-        let mut bands = Vec::with_capacity(3);
+        let mut bands = Vec::with_capacity(CUTS);
         if by_own_rule {
-            bands.push(Band::new(own, slack, lanes));
+            bands.push(Band::new(own, max, &slack, lanes));
         }
         let mut others = [0; 2];
         for (index, bounds) in others.iter_mut().zip([&[[numerator; W]; 2], weight]) {
-            let band = Band::new(bounds, slack, lanes);
+            let band = Band::new(bounds, max, &slack, lanes);
             let known = bands.iter().position(|other: &Band<W>| other.holds(&band));
             *index = known.unwrap_or(bands.len());
             if known.is_none() {
@@ -185,18 +195,22 @@ impl<const W: usize> Criteria<W> {
     #[inline(always)]
     pub(super) fn look(&self, ends: (f64, f64)) -> Look<'_> {
         let mut look = Look {
-            above: [Above::None; BANDS],
-            bands: [[&[]; 2]; BANDS],
+            above: [Above::None; CUTS],
+            cuts: [Cut {
+                below: &[],
+                surely: &[],
+            }; CUTS],
+            bands: [0; CUTS],
             n: 0,
             by_own_rule: false,
         };
-        for (band, above) in self.bands.iter().zip(&mut look.above) {
+        for (index, band) in self.bands.iter().enumerate() {
             if ends.0 > band.ends.1 {
-                *above = Above::All;
+                look.above[index] = Above::All;
             } else if ends.1 >= band.ends.0 {
-                *above = Above::Counted(look.n);
-                let low = if band.sharp { &band.high } else { &band.low };
-                look.bands[look.n] = [low, &band.high];
+                look.above[index] = Above::Counted(look.n);
+                look.cuts[look.n] = band.cut();
+                look.bands[look.n] = index;
                 look.n += 1;
             }
         }
@@ -205,95 +219,48 @@ impl<const W: usize> Criteria<W> {
         look
     }
 
-    /// Counts a block if every criterion is certain; which pairs are blind by the plan's own rule. `pairs` are those of the block,
-    /// `counts` those of the bands of `look`.
+    /// Counts a block, those in doubt as beyond; which pairs are blind by the plan's own rule. `pairs` are those of the block,
+    /// `counts` those under the cuts of `look`.
     #[inline(always)]
     pub(super) fn count(
         &self,
         look: &Look<'_>,
         pairs: u64,
-        counts: &BandCounts,
+        counts: &[Below; CUTS],
         found: &mut Found,
-    ) -> Option<Above> {
-        if counts[..look.n].iter().any(|[low, high]| low != high) {
-            return None;
-        }
+    ) -> Above {
         let own = self.own.map_or(Above::None, |own| look.above[own]);
         found.own += own.count(pairs, counts);
         found.numerator += look.above[self.numerator].count(pairs, counts);
         found.weight += look.above[self.weight].count(pairs, counts);
-        Some(own)
+        own
     }
-}
 
-/// The largest values of the carrier that are not above the thresholds.
-#[inline(always)]
-pub(super) fn floors<T: Carrier, const W: usize>(thresholds: &[[f64; W]; 5]) -> [[T; W]; 5] {
-    let mut floors = [[T::ZERO; W]; 5];
-    for (floors, thresholds) in floors.iter_mut().zip(thresholds) {
-        for lane in 0..W {
-            floors[lane] = T::floor(thresholds[lane]);
+    /// Decides a pair that is in doubt under cut `cut` of `look`, and was counted as beyond. Whether it is seen by the plan's own rule, if that is the
+    /// question.
+    #[inline(always)]
+    pub(super) fn settle<T: PartialOrd>(
+        &self,
+        look: &Look<'_>,
+        cut: usize,
+        gap: &T,
+        thresholds: &RowThresholds<T>,
+        found: &mut Found,
+    ) -> bool {
+        let band = look.bands[cut];
+        if band == self.numerator {
+            found.numerator -= u64::from(*gap <= thresholds.numerator);
         }
-    }
-    floors
-}
-
-/// Counts the gaps above `N` thresholds a lane, `G` lanes at a time over all keys, so that their counts stay in registers.
-#[inline(always)]
-fn count_group<T: Carrier, const W: usize, const G: usize, const N: usize>(
-    gaps: &[T],
-    thresholds: &[[T; W]; N],
-) -> [u64; N] {
-    let mut counts = [0; N];
-    let keys = gaps.len() / W;
-    for from in (0..W).step_by(G) {
-        let thresholds: [[T; G]; N] = std::array::from_fn(|i| *group(&thresholds[i][from..]));
-        let mut found = [[0_u32; G]; N];
-        for key in 0..keys {
-            let gap: &[T; G] = group(&gaps[key * W + from..]);
-            for i in 0..N {
-                for lane in 0..G {
-                    found[i][lane] += u32::from(gap[lane] > thresholds[i][lane]);
-                }
-            }
+        if band == self.weight {
+            found.weight -= u64::from(*gap <= thresholds.weight);
         }
-        for (count, found) in counts.iter_mut().zip(&found) {
-            *count += u64::from(found.iter().sum::<u32>());
+        if self.own != Some(band) {
+            return false;
         }
+        let [from, to] = &thresholds.undecided;
+        found.undecided += u64::from(gap > from && gap <= to);
+        let seen = *gap <= thresholds.own;
+        found.own -= u64::from(seen);
+        seen
     }
-    counts
-}
-
-/// [`count_group`] in groups of the widest vector that a tile of `W` lanes is made of.
-#[inline(always)]
-fn count_lanes<T: Carrier, const W: usize, const N: usize>(
-    gaps: &[T],
-    thresholds: &[[T; W]; N],
-) -> [u64; N] {
-    if W.is_multiple_of(16) {
-        count_group::<T, W, 16, N>(gaps, thresholds)
-    } else {
-        count_group::<T, W, 8, N>(gaps, thresholds)
-    }
-}
-
-/// Adds the gaps above a lane's threshold to the counters by difference; `terms` is a buffer of their size.
-#[inline(always)]
-fn add_above<T: Carrier, const W: usize>(
-    gaps: &[T],
-    threshold: &[T; W],
-    terms: &mut [f32],
-    counters: &mut [u32],
-) {
-    let rows = gaps.as_chunks::<W>().0.iter();
-    for (gap, term) in rows.zip(terms.as_chunks_mut::<W>().0) {
-        for lane in 0..W {
-            term[lane] = if gap[lane] > threshold[lane] {
-                1.0
-            } else {
-                0.0
-            };
-        }
-    }
-    add_ones::<W>(terms, counters);
 }

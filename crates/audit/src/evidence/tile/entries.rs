@@ -1,6 +1,6 @@
-//! Entries of a block under the plans of one group: their maxima, their gaps, and which pairs lie beyond a threshold.
+//! Entries of a block under the plans of one group: their maxima, their gaps, and which pairs lie beyond thresholds.
 
-use kernels::{Band, BandCounts, count_above};
+use kernels::{Below, Beyond, CUTS, Cut, GapLimits, LaneBias, count_below, count_beyond};
 
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
@@ -64,14 +64,16 @@ impl Taker<'_> {
                 .raise_rounded(keys, &entries, &lanes.last_key, max);
             return;
         }
-        T::raise(self.entries::<T, W>(block, lanes, buffers), max);
+        let entries = self.entries::<T, W>(block, T::LOWEST, lanes, buffers);
+        T::raise(entries, max);
     }
 
-    /// Entries of a block, the lowest value where a pair is hidden.
+    /// Entries of a block, `hidden` where a pair is.
     #[inline(always)]
     pub(super) fn entries<'b, T: Carrier, const W: usize>(
         &self,
         block: &Block,
+        hidden: T,
         lanes: &Lanes<W>,
         buffers: &'b mut TileScratch,
     ) -> &'b mut [T] {
@@ -80,7 +82,7 @@ impl Taker<'_> {
         self.table
             .entries::<T, W>(raw, self.tile.first_query, &block.keys, entries);
         if block.hidden {
-            lanes.hide(&block.keys, T::LOWEST, entries);
+            lanes.hide(&block.keys, hidden, entries);
         }
         entries
     }
@@ -104,59 +106,89 @@ impl Taker<'_> {
         gaps
     }
 
-    /// Counts the pairs of a block whose gaps are above some bands: gaps of the forward pass where those are the table's or stand in
-    /// for them. `ones` as in [`ScoreTile::beyond`].
+    /// Counts the pairs of a block whose scores are below some cuts: scores of the forward pass where those are the table's or stand
+    /// in for them. `to` as in [`ScoreTile::below`].
+    ///
+    /// [`ScoreTile::below`]: kernels::ScoreTile::below
+    #[inline(always)]
+    pub(super) fn count_below<const W: usize>(
+        &self,
+        block: &Block,
+        cuts: &[Cut<'_>],
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+        to: Option<&mut [u32]>,
+    ) -> [Below; CUTS] {
+        match self.scores::<W>(block, lanes) {
+            Some((bias, last)) => self.tile.below(block.keys.clone(), bias, last, cuts, to),
+            None => {
+                let entries = self.entries(block, f32::INFINITY, lanes, buffers);
+                count_below(W, entries, cuts, to)
+            }
+        }
+    }
+
+    /// The pairs of a block that are in doubt, as key and lane.
+    pub(super) fn in_doubt<const W: usize>(
+        &self,
+        block: &Block,
+        cut: Cut<'_>,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) -> Vec<(usize, usize)> {
+        if let Some((bias, last)) = self.scores::<W>(block, lanes) {
+            return self.tile.in_doubt(block.keys.clone(), bias, last, cut);
+        }
+        let entries = self.entries(block, f32::INFINITY, lanes, buffers);
+        let pairs = entries.iter().enumerate().filter(|&(i, &entry)| {
+            let lane = i % W;
+            entry < cut.below[lane] && !(entry < cut.surely[lane])
+        });
+        pairs
+            .map(|(i, _)| (block.keys.start + i / W, i % W))
+            .collect()
+    }
+
+    /// How scores of a block that are compared with cuts come from raw ones: the bias, if it is not that of the forward pass, and each
+    /// lane's last key, if not every lane sees all. `None` for entries that take more than a bias.
+    #[inline(always)]
+    fn scores<'a, const W: usize>(
+        &'a self,
+        block: &Block,
+        lanes: &'a Lanes<W>,
+    ) -> Option<(Option<LaneBias<'a>>, Option<&'a [i32]>)> {
+        // No score of a lane that takes no part is below anything.
+        let last = block.diagonal.then_some(&lanes.last_key[..]);
+        if self.is_own || self.stands_in() {
+            return Some((None, last));
+        }
+        let bias = self
+            .table
+            .plain_bias::<W>(self.tile.first_query, &block.keys);
+        bias.map(|bias| (Some(bias), last))
+    }
+
+    /// Counts the pairs of a block by their gaps from `max`, for entries of f32. `to` as in [`ScoreTile::beyond`].
     ///
     /// [`ScoreTile::beyond`]: kernels::ScoreTile::beyond
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
-    pub(super) fn count_bands<T: Carrier, const W: usize>(
-        &mut self,
-        plan: usize,
-        block: &Block,
-        bands: &[Band<'_>],
-        max: &mut Option<[T; W]>,
-        lanes: &mut Lanes<W>,
-        buffers: &mut TileScratch,
-        ones: Option<&mut [u32]>,
-    ) -> BandCounts {
-        if self.stands_in() {
-            let last = block.hidden.then_some(&lanes.last_key[..]);
-            let keys = block.keys.clone();
-            return self.tile.beyond(keys, None, &lanes.max, last, bands, ones);
-        }
-        let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
-        let mut narrow = [0.0_f32; W];
-        for lane in 0..W {
-            narrow[lane] = max[lane].to_f32();
-        }
-        // A lane may just have been dropped.
-        let block = Block {
-            hidden: block.hidden || lanes.n_good < W as u64,
-            ..block.clone()
-        };
-        self.count_bands_from(&block, bands, &narrow, lanes, buffers, ones)
-    }
-
-    /// Counts the pairs of a block whose gaps from `max` are above some bands, for entries of f32.
-    #[inline(always)]
-    pub(super) fn count_bands_from<const W: usize>(
+    pub(super) fn count_beyond<const W: usize>(
         &self,
         block: &Block,
-        bands: &[Band<'_>],
+        limits: GapLimits<'_>,
         max: &[f32; W],
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
-        ones: Option<&mut [u32]>,
-    ) -> BandCounts {
+        to: Option<&mut [u32]>,
+    ) -> Beyond {
         let keys = block.keys.clone();
         let bias = self.table.plain_bias::<W>(self.tile.first_query, &keys);
         if self.is_own || bias.is_some() {
             let bias = if self.is_own { None } else { bias };
             let last = block.hidden.then_some(&lanes.last_key[..]);
-            return self.tile.beyond(keys, bias, max, last, bands, ones);
+            return self.tile.beyond(keys, bias, max, last, limits, to);
         }
         let gaps = self.gaps::<f32, W>(block, lanes, max, buffers);
-        count_above(W, gaps, bands, ones)
+        count_beyond(W, gaps, limits, to)
     }
 }

@@ -14,6 +14,7 @@
 )]
 
 mod criteria;
+mod doubt;
 mod entries;
 mod own;
 mod plans;
@@ -175,6 +176,7 @@ pub(crate) fn take_tile<const W: usize>(
                 table,
                 tile,
                 slack: group.slack.nats(raw_max, group.most),
+                raw_max,
                 far,
                 is_own: index == 0,
             };

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use kernels::{BandCounts, ScoreTile, sum_by_difference, sum_shares_by_difference};
+use kernels::{Below, CUTS, ScoreTile, sum_by_difference, sum_shares_by_difference};
 use numerics::{Format, MaxReference};
 
-use super::criteria::{Above, Criteria, Found, floors};
+use super::criteria::{Above, Criteria, Found};
+use super::doubt::Doubt;
 use super::streamed::cut_blocks;
 use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
 use crate::evidence::call::Group;
@@ -26,8 +27,10 @@ pub(super) struct Taker<'a> {
     pub(super) group: &'a Group,
     pub(super) table: &'a LaneTable,
     pub(super) tile: &'a ScoreTile<'a>,
-    /// Bound on the difference between a gap of this group and of the forward pass, nats.
+    /// Bound on the difference between a gap of this group and of the forward pass, nats, for gaps that decide anything.
     pub(super) slack: f64,
+    /// Largest absolute raw score of any pair that was computed, nats.
+    pub(super) raw_max: f32,
     /// Largest gap of any pair that was computed, nats.
     pub(super) far: f64,
     pub(super) is_own: bool,
@@ -233,16 +236,42 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        let slack = self.stands_in().then_some(self.slack);
         let bounds = rules.bounds_of_lanes(&lanes.sum, &lanes.ln_sum, lanes.sum_ends[0], error);
-        let criteria = Criteria::new(&bounds, rules.numerator, slack, by_own_rule, lanes);
+        let stands_in = self.stands_in();
+        let mut compared = [0.0; W];
+        match max {
+            Some(max) if !stands_in => {
+                for lane in 0..W {
+                    compared[lane] = max[lane].to_f64();
+                }
+            }
+            _ => {
+                for lane in 0..W {
+                    compared[lane] = f64::from(lanes.max[lane]);
+                }
+            }
+        }
+        let slack = |most: f64| {
+            if stands_in {
+                self.group.slack.nats(self.raw_max, most)
+            } else {
+                0.0
+            }
+        };
+        let criteria = Criteria::new(
+            &bounds,
+            rules.numerator,
+            &compared,
+            slack,
+            by_own_rule,
+            lanes,
+        );
         let mut found = Found::default();
         // Blocks that are blind whole.
         let mut blind = Ranges::default();
         let mut counters = self.counts.plans[plan]
             .by_offset
             .take_tiles(self.job.offsets);
-        let mut before = Before([0; _]);
         for index in straddling {
             let block = buffers.blocks[index].clone();
             let ends = (
@@ -250,38 +279,26 @@ impl Taker<'_> {
                 f64::from(block.far) + self.slack + ROOM_NATS,
             );
             let look = criteria.look(ends);
-            let mut in_bands = BandCounts::default();
-            if !look.bands().is_empty() {
-                let to = look.by_own_rule.then(|| {
-                    let to = &mut counters[self.differences::<W>(&block.keys)];
-                    before.keep(to);
-                    to
-                });
-                in_bands =
-                    self.count_bands::<T, W>(plan, &block, look.bands(), max, lanes, buffers, to);
+            let mut below = [Below::default(); CUTS];
+            let to = &mut counters[self.differences::<W>(&block.keys)];
+            if !look.cuts().is_empty() {
+                let to = look.by_own_rule.then_some(&mut *to);
+                below = self.count_below::<W>(&block, look.cuts(), lanes, buffers, to);
             }
             let pairs = lanes.pairs(&block.keys);
-            match criteria.count(&look, pairs, &in_bands, &mut found) {
-                Some(Above::None | Above::Counted(_)) => {}
-                Some(Above::All) => blind.extend(&block.keys),
-                None => {
-                    let to = &mut counters[self.differences::<W>(&block.keys)];
-                    if look.by_own_rule {
-                        before.restore(to);
-                    }
-                    if max.is_none() {
-                        // Groups that share the sums have finite biases, so no lane is dropped.
-                        *max = Some(self.maximum::<T, W>(&[plan], lanes, buffers));
-                    }
-                    let max = max.as_ref().expect("just set");
-                    let exact = rules.thresholds_of_lanes(&lanes.sum, &lanes.ln_sum, error);
-                    let exact = floors::<T, W>(&exact);
-                    let mut terms = std::mem::take(&mut buffers.terms);
-                    let ones = &mut terms[..block.keys.len() * W];
-                    let gaps = self.gaps::<T, W>(&block, lanes, max, buffers);
-                    found.count_all::<T, W>(gaps, &exact, by_own_rule, ones, to);
-                    buffers.terms = terms;
-                }
+            if let Above::All = criteria.count(&look, pairs, &below, &mut found) {
+                blind.extend(&block.keys);
+            }
+            for cut in (0..CUTS).filter(|&cut| below[cut].in_doubt) {
+                let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
+                let doubt = Doubt {
+                    block: &block,
+                    rules,
+                    max,
+                };
+                self.settle(
+                    &criteria, &look, cut, &doubt, lanes, buffers, &mut found, to,
+                );
             }
         }
         let counts = &mut self.counts.plans[plan];
@@ -311,21 +328,6 @@ impl Taker<'_> {
         for keys in &ranges.0 {
             lanes.add_runs(self.job.offsets, self.tile.first_query, keys, counts);
         }
-    }
-}
-
-/// Counters of one block as they were.
-struct Before([u32; ScoreTile::BLOCK + ScoreTile::LANES_MAX]);
-
-impl Before {
-    #[inline(always)]
-    fn keep(&mut self, counters: &[u32]) {
-        self.0[..counters.len()].copy_from_slice(counters);
-    }
-
-    #[inline(always)]
-    fn restore(&self, counters: &mut [u32]) {
-        counters.copy_from_slice(&self.0[..counters.len()]);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use kernels::ScoreTile;
+use kernels::{GapLimits, ScoreTile};
 use numerics::PrecisionPlan;
 use numerics::plan::{BlockOrder, ZeroRule};
 
@@ -114,17 +114,16 @@ impl Taker<'_> {
                         (f32::INFINITY, f32::INFINITY);
                 }
             }
-            let bands = [
-                [&blind_from[..]; 2],
-                undecided_band.each_ref().map(|ends| &ends[..]),
-            ];
+            let limits = GapLimits {
+                threshold: &blind_from,
+                undecided: undecided_band.each_ref().map(|ends| &ends[..]),
+            };
             let to = &mut counters[self.differences::<W>(&block.keys)];
             let by_difference = if losing { None } else { Some(&mut *to) };
-            let [[_, blind_pairs], [low, high], _] =
-                self.count_bands_from(&block, &bands, &running, lanes, buffers, by_difference);
-            undecided += low - high;
+            let beyond = self.count_beyond(&block, limits, &running, lanes, buffers, by_difference);
+            undecided += beyond.undecided;
             if !losing {
-                found += blind_pairs;
+                found += beyond.pairs;
                 continue;
             }
             let mut terms = std::mem::take(&mut buffers.terms);

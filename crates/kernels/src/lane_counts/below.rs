@@ -1,0 +1,412 @@
+//! Scores under bounds that are known but for a little.
+#![allow(
+    clippy::needless_range_loop,
+    reason = "constant indices into register arrays; iterators can push the arrays into memory"
+)]
+
+use std::ops::Range;
+
+use super::{Pairs, Scores, Seen, Values, check_sums, total};
+use crate::lane_loops::{LaneBias, Terms, along_diagonals, with_lane_bias};
+use crate::lanes::{Isa, Lanes, dispatch};
+use crate::score_tile::{ScoreTile, check_block};
+use crate::tile::{NoBias, TILE_MAX};
+use crate::weigh::relative_keys;
+
+/// A bound on the scores of each lane, known but for a little.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut<'a> {
+    /// No score from here on is below the bound.
+    pub below: &'a [f32],
+    /// Every score below this is; never more than `below`.
+    pub surely: &'a [f32],
+}
+
+/// Most cuts that are looked at together.
+pub const CUTS: usize = 3;
+
+/// What was found under one [`Cut`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Below {
+    /// Pairs whose score is less than [`Cut::below`].
+    pub pairs: u64,
+    /// Some of them are no less than [`Cut::surely`].
+    pub in_doubt: bool,
+}
+
+impl ScoreTile<'_> {
+    /// Counts the pairs of the keys `keys` (one block, or the visible part of it) whose score `raw + bias`, nats, rounded once, is below
+    /// each of `cuts`; the rest of the result is empty. `bias` is that of the forward pass if it is not given. With `last_key`,
+    /// pairs of a lane behind its last key (-1: all of them) are below nothing. The pairs below the first cut are added to
+    /// `by_difference`, if it is given, as in [`ScoreTile::weigh`].
+    ///
+    /// # Panics
+    /// If the keys are more than a block or not there, if there are more than [`CUTS`] cuts or none, or if a slice has another
+    /// length.
+    pub fn below(
+        &self,
+        keys: Range<usize>,
+        bias: Option<LaneBias<'_>>,
+        last_key: Option<&[i32]>,
+        cuts: &[Cut<'_>],
+        by_difference: Option<&mut [u32]>,
+    ) -> [Below; CUTS] {
+        check(self.lanes, keys.len(), cuts, by_difference.as_deref());
+        let pairs = Pairs::new(self, keys, bias, last_key);
+        in_parts(cuts, by_difference, |cuts, to| {
+            dispatch!(
+                self.isa,
+                count_scores,
+                (pairs: &Pairs<'_>, cuts: &[Cut<'_>], to: Option<&mut [u32]>) -> [Below; CUTS]
+                    = (&pairs, cuts, to)
+            )
+        })
+    }
+
+    /// The pairs of the keys `keys` that are in doubt under one cut, as key and lane.
+    ///
+    /// # Panics
+    /// As [`ScoreTile::below`].
+    pub fn in_doubt(
+        &self,
+        keys: Range<usize>,
+        bias: Option<LaneBias<'_>>,
+        last_key: Option<&[i32]>,
+        cut: Cut<'_>,
+    ) -> Vec<(usize, usize)> {
+        check(self.lanes, keys.len(), &[cut], None);
+        let first = keys.start;
+        let pairs = Pairs::new(self, keys, bias, last_key);
+        let mut found = Vec::new();
+        dispatch!(
+            self.isa,
+            doubts_of_scores,
+            (pairs: &Pairs<'_>, cut: Cut<'_>, found: &mut Vec<(usize, usize)>)
+                = (&pairs, cut, &mut found)
+        );
+        for (key, _) in &mut found {
+            *key += first;
+        }
+        found
+    }
+}
+
+/// [`ScoreTile::below`] for scores `[keys, lanes]`, at most a block.
+///
+/// # Panics
+/// Likewise.
+pub fn count_below(
+    lanes: usize,
+    scores: &[f32],
+    cuts: &[Cut<'_>],
+    by_difference: Option<&mut [u32]>,
+) -> [Below; CUTS] {
+    let keys = scores.len() / lanes;
+    assert!(scores.len() == keys * lanes, "{lanes} lanes");
+    check_block(&(0..keys));
+    check(lanes, keys, cuts, by_difference.as_deref());
+    in_parts(cuts, by_difference, |cuts, to| {
+        dispatch!(
+            Isa::of_lanes(lanes),
+            count_plain,
+            (lanes: usize, scores: &[f32], cuts: &[Cut<'_>], to: Option<&mut [u32]>) -> [Below; CUTS]
+                = (lanes, scores, cuts, to)
+        )
+    })
+}
+
+fn check(lanes: usize, keys: usize, cuts: &[Cut<'_>], by_difference: Option<&[u32]>) {
+    let fits = |cut: &Cut<'_>| cut.below.len() == lanes && cut.surely.len() == lanes;
+    assert!(
+        (1..=CUTS).contains(&cuts.len()) && lanes <= TILE_MAX && cuts.iter().all(fits),
+        "one value a lane"
+    );
+    check_sums(keys, lanes, by_difference);
+}
+
+/// Two cuts at a time: three are seldom.
+fn in_parts(
+    cuts: &[Cut<'_>],
+    by_difference: Option<&mut [u32]>,
+    count: impl Fn(&[Cut<'_>], Option<&mut [u32]>) -> [Below; CUTS],
+) -> [Below; CUTS] {
+    let (first, last) = cuts.split_at(cuts.len().min(2));
+    let mut found = count(first, by_difference);
+    if !last.is_empty() {
+        [found[2], ..] = count(last, None);
+    }
+    found
+}
+
+/// Calls `$body` with the values of `$pairs` as `$values`.
+macro_rules! with_scores {
+    ($pairs:expr, $values:ident => $body:expr) => {
+        with_lane_bias!($pairs.bias, $pairs.keys, bias => {
+            let scores = Scores {
+                raw: $pairs.raw.as_ptr(),
+                bias,
+            };
+            match $pairs.last_key {
+                None => {
+                    let $values = scores;
+                    $body
+                }
+                Some(last) => {
+                    let last = relative_keys(last, &$pairs.keys);
+                    let $values = Seen {
+                        values: scores,
+                        last: last.as_ptr(),
+                    };
+                    $body
+                }
+            }
+        })
+    };
+}
+
+#[inline(always)]
+fn count_scores<S: Lanes>(
+    s: S,
+    pairs: &Pairs<'_>,
+    cuts: &[Cut<'_>],
+    to: Option<&mut [u32]>,
+) -> [Below; CUTS] {
+    let (keys, lanes) = (pairs.keys.len(), pairs.lanes);
+    with_scores!(pairs, values => count_block(s, values, keys, lanes, cuts, to))
+}
+
+#[inline(always)]
+fn count_plain<S: Lanes>(
+    s: S,
+    lanes: usize,
+    scores: &[f32],
+    cuts: &[Cut<'_>],
+    to: Option<&mut [u32]>,
+) -> [Below; CUTS] {
+    let values = Scores {
+        raw: scores.as_ptr(),
+        bias: NoBias,
+    };
+    count_block(s, values, scores.len() / lanes, lanes, cuts, to)
+}
+
+#[inline(always)]
+fn count_block<S: Lanes, V: Values>(
+    s: S,
+    values: V,
+    keys: usize,
+    lanes: usize,
+    cuts: &[Cut<'_>],
+    to: Option<&mut [u32]>,
+) -> [Below; CUTS] {
+    // SAFETY: the callers have checked every length.
+    unsafe {
+        // The tiles that there are: see `sized_tile`.
+        match (S::WIDTH == 16, lanes / S::WIDTH) {
+            (_, 1) => count_vectors::<S, V, 1>(s, values, keys, cuts, to),
+            (false, 2) => count_vectors::<S, V, 2>(s, values, keys, cuts, to),
+            (true, 3) => count_vectors::<S, V, 3>(s, values, keys, cuts, to),
+            (_, n) => unreachable!("a tile of {n} vectors"),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`count_lanes`].
+#[inline(always)]
+unsafe fn count_vectors<S: Lanes, V: Values, const NV: usize>(
+    s: S,
+    values: V,
+    keys: usize,
+    cuts: &[Cut<'_>],
+    to: Option<&mut [u32]>,
+) -> [Below; CUTS] {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        match (cuts.len(), to) {
+            (1, None) => count_lanes::<S, V, NV, 1, false>(s, values, keys, cuts, &mut []),
+            (1, Some(to)) => count_lanes::<S, V, NV, 1, true>(s, values, keys, cuts, to),
+            (2, None) => count_lanes::<S, V, NV, 2, false>(s, values, keys, cuts, &mut []),
+            (2, Some(to)) => count_lanes::<S, V, NV, 2, true>(s, values, keys, cuts, to),
+            (n, _) => unreachable!("{n} cuts at a time"),
+        }
+    }
+}
+
+/// # Safety
+/// `values` has `keys` rows of a tile, every cut a value a lane, `to` one value for every key and a tile if `OWN`.
+#[inline(always)]
+unsafe fn count_lanes<S: Lanes, V: Values, const NV: usize, const N: usize, const OWN: bool>(
+    s: S,
+    values: V,
+    keys: usize,
+    cuts: &[Cut<'_>],
+    to: &mut [u32],
+) -> [Below; CUTS] {
+    let zero = s.splat(0.0);
+    let mut counting = Counting::<S, V, NV, N, OWN> {
+        values,
+        below: [[zero; NV]; N],
+        // The larger of this and any value is the value.
+        top: [[s.splat(f32::NAN); NV]; N],
+        found: [[zero; NV]; N],
+    };
+    let before = if OWN { total(to) } else { 0 };
+    let mut found = [Below::default(); CUTS];
+    // SAFETY: by the caller's promise.
+    unsafe {
+        for v in 0..NV {
+            for i in 0..N {
+                counting.below[i][v] = s.load(cuts[i].below.as_ptr().add(v * S::WIDTH));
+            }
+        }
+        if OWN {
+            let to = to.as_mut_ptr().cast::<f32>();
+            along_diagonals::<S, _, NV, 2>(s, &mut counting, keys, to);
+        } else {
+            for j in 0..keys {
+                for v in 0..NV {
+                    counting.add(s, j, v, zero);
+                }
+            }
+        }
+        for i in 0..N {
+            for v in 0..NV {
+                let surely = s.load(cuts[i].surely.as_ptr().add(v * S::WIDTH));
+                // False where nothing is below.
+                let under = s.select(s.le(surely, counting.top[i][v]), s.splat(1.0), zero);
+                found[i].in_doubt |= !s.all(s.le(under, zero));
+                found[i].pairs += s.tallied(counting.found[i][v]);
+            }
+        }
+    }
+    if OWN {
+        found[0].pairs = u64::from(total(to).wrapping_sub(before));
+    }
+    found
+}
+
+/// Scores below some cuts.
+struct Counting<S: Lanes, V, const NV: usize, const N: usize, const OWN: bool> {
+    values: V,
+    below: [[S::V; NV]; N],
+    /// The largest of those below.
+    top: [[S::V; NV]; N],
+    /// How many. Those below the first cut are summed by difference if `OWN`.
+    found: [[S::V; NV]; N],
+}
+
+impl<S: Lanes, V: Values, const NV: usize, const N: usize, const OWN: bool> Terms<S>
+    for Counting<S, V, NV, N, OWN>
+{
+    #[inline(always)]
+    unsafe fn add(&mut self, s: S, j: usize, v: usize, mut sum: S::V) -> S::V {
+        // SAFETY: by the caller's promise.
+        let value = unsafe { self.values.at::<S, NV>(s, j, v) };
+        for i in 0..N {
+            let below = s.lt(value, self.below[i][v]);
+            let top = self.top[i][v];
+            self.top[i][v] = s.select(below, s.max(top, value), top);
+            if OWN && i == 0 {
+                sum = s.tally(below, sum);
+            } else {
+                self.found[i][v] = s.tally(below, self.found[i][v]);
+            }
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn join(s: S, a: S::V, b: S::V) -> S::V {
+        s.add_counters(a, b)
+    }
+}
+
+#[inline(always)]
+fn doubts_of_scores<S: Lanes>(
+    s: S,
+    pairs: &Pairs<'_>,
+    cut: Cut<'_>,
+    found: &mut Vec<(usize, usize)>,
+) {
+    with_scores!(pairs, values => match pairs.lanes / S::WIDTH {
+        1 => doubts::<S, _, 1>(s, values, pairs.keys.len(), cut, found),
+        2 => doubts::<S, _, 2>(s, values, pairs.keys.len(), cut, found),
+        3 => doubts::<S, _, 3>(s, values, pairs.keys.len(), cut, found),
+        n => unreachable!("a tile of {n} vectors"),
+    });
+}
+
+#[inline(always)]
+fn doubts<S: Lanes, V: Values, const NV: usize>(
+    s: S,
+    values: V,
+    keys: usize,
+    cut: Cut<'_>,
+    found: &mut Vec<(usize, usize)>,
+) {
+    let mut some = [0.0_f32; 16];
+    for j in 0..keys {
+        for v in 0..NV {
+            // SAFETY: `in_doubt` has checked every length; no vector is wider than 16.
+            unsafe {
+                let value = values.at::<S, NV>(s, j, v);
+                let below = s.load(cut.below.as_ptr().add(v * S::WIDTH));
+                let surely = s.load(cut.surely.as_ptr().add(v * S::WIDTH));
+                // What is surely below is out of the question.
+                let open = s.select(s.lt(value, surely), s.splat(f32::INFINITY), value);
+                if s.all(s.le(below, open)) {
+                    continue;
+                }
+                s.store(some.as_mut_ptr(), open);
+            }
+            for (i, open) in some[..S::WIDTH].iter().enumerate() {
+                let lane = v * S::WIDTH + i;
+                if *open < cut.below[lane] {
+                    found.push((j, lane));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_a_plain_loop() {
+        for lanes in [8, 16, 48] {
+            for keys in [1, 5, 64] {
+                let scores: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
+                let at = |first: f32, step: f32| -> Vec<f32> {
+                    (0..lanes).map(|lane| first + step * lane as f32).collect()
+                };
+                let (low, high, none) = (at(20.0, 1.0), at(90.0, -0.5), at(f32::NEG_INFINITY, 0.0));
+                let cuts = [(&high, &low), (&low, &low), (&none, &none)]
+                    .map(|(below, surely)| Cut { below, surely });
+                for n in 1..=3 {
+                    let mut ones = vec![2_u32; keys + lanes];
+                    let found = count_below(lanes, &scores, &cuts[..n], Some(&mut ones));
+                    assert_eq!(found, count_below(lanes, &scores, &cuts[..n], None));
+                    let mut expected = [Below::default(); CUTS];
+                    let mut by_difference = vec![2_u32; keys + lanes];
+                    for (i, &score) in scores.iter().enumerate() {
+                        let (key, lane) = (i / lanes, i % lanes);
+                        for (expected, cut) in expected.iter_mut().zip(&cuts[..n]) {
+                            if score < cut.below[lane] {
+                                expected.pairs += 1;
+                                expected.in_doubt |= score >= cut.surely[lane];
+                            }
+                        }
+                        if score < high[lane] {
+                            by_difference[keys - 1 - key + lane] += 1;
+                        }
+                    }
+                    assert_eq!(found, expected, "{lanes} lanes, {keys} keys");
+                    assert_eq!(ones, by_difference, "{lanes} lanes, {keys} keys");
+                }
+            }
+        }
+    }
+}
