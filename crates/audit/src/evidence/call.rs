@@ -24,12 +24,12 @@ pub(crate) struct Group {
     /// Indices into the job's plans. The first group is this tool's own forward pass, and may have none.
     pub(crate) plans: Vec<usize>,
     pub(crate) slack: Slack,
+    /// The forward pass itself.
+    is_own: bool,
     /// Largest gap that decides anything, nats.
     pub(crate) most: f64,
     /// The sums of its rows are those of the forward pass: its entries differ from those by f32 roundings only.
     pub(crate) shares_sum: bool,
-    /// How far the logarithm of a sum may be off, nats.
-    pub(crate) sum_error: f64,
     /// Some plan needs the mass under its own roundings.
     pub(crate) has_mass: bool,
 }
@@ -46,12 +46,18 @@ impl Group {
             slack,
             most: UNSUMMED_NATS,
             shares_sum,
-            sum_error: if shares_sum && own.is_some() {
-                apart.max(LN_SUM_ERROR)
-            } else {
-                LN_SUM_ERROR
-            },
+            is_own: own.is_none(),
             has_mass: false,
+        }
+    }
+
+    /// How far the logarithm of a row's sum may be off, nats. `raw_max`: the largest absolute raw score that the row sees.
+    #[inline(always)]
+    pub(crate) fn sum_error(&self, raw_max: f32) -> f64 {
+        if self.shares_sum && !self.is_own {
+            self.slack.nats(raw_max, UNSUMMED_NATS).max(LN_SUM_ERROR)
+        } else {
+            LN_SUM_ERROR
         }
     }
 }
@@ -191,7 +197,8 @@ fn largest_gap(job: &Job, group: &Group) -> f64 {
     let mut most = UNSUMMED_NATS;
     for &plan in &group.plans {
         // The smallest sum is 1, and its thresholds are the largest.
-        let (_, threshold) = job.rules[plan].thresholds(1.0, group.sum_error).ends();
+        let error = group.sum_error(RAW_MAX);
+        let (_, threshold) = job.rules[plan].thresholds(1.0, error).ends();
         most = most.max(threshold);
         if let MaxReference::Running { .. } = job.plans[plan].max_reference {
             most = most.max(job.plans[plan].accumulator_zero_nats() + CAST_NATS);

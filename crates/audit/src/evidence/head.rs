@@ -14,7 +14,7 @@ use crate::evidence::own::{INVISIBLE_NATS, OwnAttention};
 use crate::evidence::plan::PlanCounts;
 use crate::evidence::row::{Chunk, Row, assemble, count_pairs, cut};
 use crate::evidence::scan::Real;
-use crate::evidence::scored::{ScoredRow, gap_of, row_max, row_sum, visible_chunks};
+use crate::evidence::scored::{ScoredRow, gap_of, largest_raw, row_max, row_sum, visible_chunks};
 use crate::evidence::tile::{TileScratch, take_tile};
 use crate::evidence::types::HeadEvidence;
 
@@ -144,6 +144,8 @@ pub(crate) struct Scratch {
     visible: Vec<Chunk>,
     bounds: Vec<(f64, f64)>,
     weights: Vec<f32>,
+    /// Largest absolute raw score that the row at hand sees, nats.
+    pub(crate) seen_max: f32,
     pub(crate) tile: TileScratch,
 }
 
@@ -343,12 +345,13 @@ impl HeadCounts {
             bounds: &scratch.bounds,
             max: max.to_f64(),
             sum,
-            sum_error: group.sum_error,
+            sum_error: group.sum_error(scratch.seen_max),
         };
         if own {
             let visible = &mut scratch.visible;
             visible_chunks(&scored, visible);
-            self.own.scores(visible);
+            scratch.seen_max = largest_raw(visible);
+            self.own.max_score = self.own.max_score.max(scratch.seen_max);
             self.own.row(&scored, &scratch.weights, gap_sum);
             self.advantage
                 .row(row, visible, |key| gap_of(&scored, key) <= INVISIBLE_NATS);

@@ -3,7 +3,6 @@
 use std::f64::consts::LN_2;
 
 use crate::evidence::distance::Offsets;
-use crate::evidence::row::Chunk;
 use crate::evidence::rules::UNSUMMED_NATS;
 use crate::evidence::scan::{CHUNK, Real, count_above, to_gaps};
 use crate::evidence::scored::ScoredRow;
@@ -54,14 +53,6 @@ impl OwnAttention {
             below_bf16: 0,
             below_f32: 0,
             max_score: 0.0,
-        }
-    }
-
-    /// Largest absolute raw score of the visible pairs: `visible` holds the extremes of each chunk over them.
-    #[inline(always)]
-    pub(crate) fn scores(&mut self, visible: &[Chunk]) {
-        for chunk in visible {
-            self.max_score = self.max_score.max(chunk.high).max(-chunk.low);
         }
     }
 

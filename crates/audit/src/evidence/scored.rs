@@ -69,6 +69,14 @@ pub(crate) fn visible_chunks(scored: &ScoredRow<'_>, visible: &mut Vec<Chunk>) {
     }
 }
 
+/// Largest absolute raw score of the visible pairs: `visible` holds the extremes of each chunk over them.
+#[inline(always)]
+pub(crate) fn largest_raw(visible: &[Chunk]) -> f32 {
+    visible
+        .iter()
+        .fold(0.0, |size, chunk| size.max(chunk.high).max(-chunk.low))
+}
+
 /// Largest entry of a row: only chunks that could hold it are looked at, nearest keys first.
 #[inline(always)]
 pub(crate) fn row_max<T: Real>(table: &ScoreTable, row: &Row<'_>, bounds: &[(f64, f64)]) -> T {

@@ -4,7 +4,7 @@
 pub(crate) const F32_UNIT: f64 = 1.0 / 16_777_216.0;
 
 /// Biases up to these, nats, are compared by themselves: roundings of larger ones are larger, and their pairs beyond every threshold.
-const NEAR_NATS: [f64; 3] = [64.0, 256.0, 1024.0];
+const NEAR_NATS: [f64; 3] = [128.0, 256.0, 1024.0];
 
 /// How far the gaps of two tables can differ for the same raw scores.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -261,10 +261,10 @@ impl GapBounds {
         [gap - self.off, gap + self.off]
     }
 
-    /// Bound on how far the gap moves with a sum that is off by so much of itself, nats: its logarithm is off by hardly more.
+    /// Bound on how far the gap moves with a sum that is off by so much of itself, at most a hundredth, nats: its logarithm is off by hardly more.
     #[inline(always)]
     pub fn moved_by(&self, sum_error: f64) -> f64 {
-        2.0 * self.per_ln * sum_error
+        1.01 * self.per_ln * sum_error
     }
 }
 

@@ -37,7 +37,7 @@ impl Taker<'_> {
             };
             let gap = self.gaps::<T, W>(&pair, lanes, doubt.max, buffers)[lane];
             let (sum, ln_sum) = ([lanes.sum[lane]], [lanes.ln_sum[lane]]);
-            let error = self.group.sum_error;
+            let error = self.group.sum_error(lanes.seen_max[lane]);
             let thresholds = doubt.rules.thresholds_of_lanes(&sum, &ln_sum, error);
             let [own, below, above, numerator, weight] = thresholds.map(|[gap]| T::floor(gap));
             let thresholds = RowThresholds {

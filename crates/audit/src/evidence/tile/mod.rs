@@ -26,12 +26,12 @@ use std::ops::Range;
 
 use kernels::{BlockRange, ScoreTile};
 
-use crate::evidence::call::{Call, Group};
+use crate::evidence::call::Call;
 use crate::evidence::collector::Job;
 use crate::evidence::distance::TILE_PAD;
 use crate::evidence::head::{HeadCounts, Scratch};
 use crate::evidence::lanes::Entry;
-use crate::evidence::row::assemble;
+use crate::evidence::row::{Row, assemble};
 use crate::evidence::scan::CHUNK;
 
 use queries::Lanes;
@@ -128,7 +128,7 @@ pub(crate) fn take_tile<const W: usize>(
     tile: &ScoreTile<'_>,
     scratch: &mut Scratch,
 ) {
-    let lanes = Lanes::<W>::new(tile);
+    let mut lanes = Lanes::<W>::new(tile);
     counts.rows += lanes.n_good;
     counts.non_finite_rows += tile.n_rows as u64 - lanes.n_good;
     if lanes.n_good == 0 {
@@ -146,24 +146,11 @@ pub(crate) fn take_tile<const W: usize>(
     }
     let own = &call.groups[0];
     if own.lanes.is_none() {
-        for (index, group) in call.groups.iter().enumerate() {
-            let rows = (&lanes.good[..], &lanes.sum[..]);
-            some_plans(
-                counts,
-                job,
-                call,
-                group,
-                &group.plans,
-                tile,
-                scratch,
-                rows,
-                index == 0,
-            );
-        }
-        return;
+        return all_plans(counts, job, call, tile, scratch, &lanes);
     }
     let (raw_max, far) = find_blocks(tile, &lanes, buffers);
-    let best = own::take(counts, job, tile, &lanes, buffers);
+    let best = own::take(counts, job, tile, &mut lanes, buffers);
+    let seen_max = lanes.seen_max.iter().fold(0.0, |a: f32, b| a.max(*b));
     sample::take(counts, tile, &lanes, &best, &mut buffers.rows);
     for (index, group) in call.groups.iter().enumerate() {
         // Plans that have to go row by row.
@@ -178,6 +165,7 @@ pub(crate) fn take_tile<const W: usize>(
                 slack: group.slack.nats(raw_max, group.most),
                 raw_max,
                 far,
+                seen_max,
                 is_own: index == 0,
             };
             if table.is_wide() {
@@ -189,8 +177,10 @@ pub(crate) fn take_tile<const W: usize>(
             left.clone_from(&group.plans);
         }
         if !left.is_empty() {
-            let rows = (&lanes.good[..], &lanes.sum[..]);
-            some_plans(counts, job, call, group, &left, tile, scratch, rows, false);
+            each_row(call, job, tile, scratch, &lanes, |row, lane, scratch| {
+                scratch.seen_max = lanes.seen_max[lane];
+                counts.take_one(job, group, &left, row, lanes.sum[lane], scratch, false);
+            });
         }
     }
 }
@@ -241,31 +231,44 @@ fn group<T, const G: usize>(values: &[T]) -> &[T; G] {
     values.first_chunk().expect("a group of lanes")
 }
 
-/// Takes some plans of a group row by row, `own`: and the forward pass itself. `rows` says which lanes take part, and their sums.
+/// Takes everything row by row.
 #[inline(never)]
-#[allow(clippy::too_many_arguments, reason = "one tile and where it goes")]
-fn some_plans(
+fn all_plans<const W: usize>(
     counts: &mut HeadCounts,
     job: &Job,
     call: &Call,
-    group: &Group,
-    plans: &[usize],
     tile: &ScoreTile<'_>,
     scratch: &mut Scratch,
-    rows: (&[bool], &[f64]),
-    own: bool,
+    lanes: &Lanes<W>,
+) {
+    each_row(call, job, tile, scratch, lanes, |row, lane, scratch| {
+        for (index, group) in call.groups.iter().enumerate() {
+            let (plans, sum, own) = (&group.plans, lanes.sum[lane], index == 0);
+            counts.take_one(job, group, plans, row, sum, scratch, own);
+        }
+    });
+}
+
+/// Calls `take` with each row of a tile that takes part, and its lane.
+fn each_row<const W: usize>(
+    call: &Call,
+    job: &Job,
+    tile: &ScoreTile<'_>,
+    scratch: &mut Scratch,
+    lanes: &Lanes<W>,
+    mut take: impl FnMut(&Row<'_>, usize, &mut Scratch),
 ) {
     let (mut raw, mut chunks) = (
         std::mem::take(&mut scratch.tile.rows),
         std::mem::take(&mut scratch.chunks),
     );
     let stride = tile.rows_into(&mut raw);
-    for (lane, &sum) in rows.1.iter().enumerate().filter(|&(lane, _)| rows.0[lane]) {
+    for lane in lanes.alive() {
         let query = tile.first_query + lane;
         let seen = &raw[lane * stride..][..(query + 1).min(tile.n_keys)];
         let pairs = call.cut(query, seen, &mut chunks);
         let row = assemble(job.offsets, query, seen, &chunks, pairs);
-        counts.take_one(job, group, plans, &row, sum, scratch, own);
+        take(&row, lane, scratch);
     }
     (scratch.tile.rows, scratch.chunks) = (raw, chunks);
 }

@@ -15,7 +15,7 @@ pub(super) fn take<const W: usize>(
     counts: &mut HeadCounts,
     job: &Job,
     tile: &ScoreTile<'_>,
-    lanes: &Lanes<W>,
+    lanes: &mut Lanes<W>,
     buffers: &mut TileScratch,
 ) -> Best<W> {
     masses(counts, job, tile, lanes, buffers);
@@ -106,7 +106,7 @@ fn masses<const W: usize>(
 fn visible<const W: usize>(
     counts: &mut HeadCounts,
     tile: &ScoreTile<'_>,
-    lanes: &Lanes<W>,
+    lanes: &mut Lanes<W>,
     buffers: &TileScratch,
 ) -> Best<W> {
     let near_from =
@@ -136,6 +136,7 @@ fn visible<const W: usize>(
             size[lane] = size[lane].max(found.size[lane]);
         }
     }
+    lanes.seen_max = size;
     let mut best = Best {
         diagonal: [0.0; W],
         recent: [0.0; W],

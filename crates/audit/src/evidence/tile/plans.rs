@@ -33,6 +33,8 @@ pub(super) struct Taker<'a> {
     pub(super) raw_max: f32,
     /// Largest gap of any pair that was computed, nats.
     pub(super) far: f64,
+    /// Largest absolute raw score that any row sees, nats.
+    pub(super) seen_max: f32,
     pub(super) is_own: bool,
 }
 
@@ -197,7 +199,8 @@ impl Taker<'_> {
         lanes: &mut Lanes<W>,
         buffers: &mut TileScratch,
     ) {
-        let error = self.group.sum_error;
+        // Of the row where it is largest.
+        let error = self.group.sum_error(self.seen_max);
         let skipped = 0..self.tile.proven_zero_before;
         if skipped.is_empty() && self.far + self.slack + ROOM_NATS < self.job.lowest[plan] {
             return;

@@ -22,6 +22,8 @@ pub(super) struct Lanes<const W: usize> {
     /// Smallest and largest sum, and logarithm of one.
     pub(super) sum_ends: [f64; 2],
     pub(super) ln_sum_ends: [f64; 2],
+    /// Largest absolute raw score of the pairs whose weight is not exactly zero; 0 until it is known.
+    pub(super) seen_max: [f32; W],
 }
 
 impl<const W: usize> Lanes<W> {
@@ -36,6 +38,7 @@ impl<const W: usize> Lanes<W> {
             ln_sum: [0.0; W],
             sum_ends: [1.0; 2],
             ln_sum_ends: [0.0; 2],
+            seen_max: [0.0; W],
         };
         for row in 0..tile.n_rows {
             if tile.row_max[row].is_finite() && tile.row_lse[row].is_finite() {
