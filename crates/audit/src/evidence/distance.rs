@@ -198,19 +198,27 @@ fn bins(edges: &[u64], length: usize) -> impl Iterator<Item = Range<usize>> + '_
         .map(move |edge| clip(edge[0])..clip(edge[1]))
 }
 
-/// Smallest distance within which the fraction `q` of the mass lies; `None` without mass.
-pub(crate) fn reach(mass_by_distance: &[f64], q: f64) -> Option<u64> {
+/// Smallest distances within which the fractions `q`, ascending, of the mass lie; `None` without mass.
+pub(crate) fn reach<const N: usize>(mass_by_distance: &[f64], q: [f64; N]) -> [Option<u64>; N] {
     let total: f64 = mass_by_distance.iter().sum();
+    let mut reach = [None; N];
     if total <= 0.0 || !total.is_finite() {
-        return None;
+        return reach;
     }
-    let mut within = 0.0;
-    let found = mass_by_distance.iter().position(|mass| {
+    let (mut within, mut n) = (0.0, 0);
+    for (distance, mass) in mass_by_distance.iter().enumerate() {
         within += mass;
-        within >= q * total
-    });
+        while n < N && within >= q[n] * total {
+            reach[n] = Some(distance as u64);
+            n += 1;
+        }
+        if n == N {
+            break;
+        }
+    }
     // Only rounding could leave `within` short of the total it was summed to.
-    Some(found.unwrap_or(mass_by_distance.len() - 1) as u64)
+    reach[n..].fill(Some(mass_by_distance.len() as u64 - 1));
+    reach
 }
 
 #[cfg(test)]
@@ -243,10 +251,8 @@ mod tests {
     #[test]
     fn reach_is_the_first_distance_that_holds_the_fraction() {
         let mass = [0.5, 0.25, 0.0, 0.25];
-        assert_eq!(reach(&mass, 0.5), Some(0));
-        assert_eq!(reach(&mass, 0.51), Some(1));
-        assert_eq!(reach(&mass, 0.75), Some(1));
-        assert_eq!(reach(&mass, 1.0), Some(3));
-        assert_eq!(reach(&[0.0, 0.0], 0.5), None);
+        let expected = [0, 1, 1, 3].map(Some);
+        assert_eq!(reach(&mass, [0.5, 0.51, 0.75, 1.0]), expected);
+        assert_eq!(reach(&[0.0, 0.0], [0.5]), [None]);
     }
 }

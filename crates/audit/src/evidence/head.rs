@@ -106,6 +106,7 @@ impl HeadCounts {
             .map(|(distance, mass)| distance as f64 * mass)
             .sum();
         let own_mass = bin_masses(&mean_mass, &job.edges);
+        let [reach_50, reach_90, reach_99] = reach(&mass, [0.50, 0.90, 0.99]);
         let plans = self.plans.iter().zip(&job.plans);
         HeadEvidence {
             layer,
@@ -122,9 +123,9 @@ impl HeadCounts {
                 .collect(),
             pairs_by_distance: bin_counts(&pairs, &job.edges),
             mass_by_distance: own_mass,
-            reach_50: reach(&mass, 0.50),
-            reach_90: reach(&mass, 0.90),
-            reach_99: reach(&mass, 0.99),
+            reach_50,
+            reach_90,
+            reach_99,
             mean_distance: some(mean_distance),
             entropy_nats: some(self.own.entropy_sum / rows),
             key0_mass: key0(self.own.key0_sum),

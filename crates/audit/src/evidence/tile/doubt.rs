@@ -1,7 +1,7 @@
 //! Pairs so near a threshold that only the plan's own entry and the row's exact threshold decide.
 
 use super::criteria::{Criteria, Found, Look, RowThresholds};
-use super::plans::Taker;
+use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
 use crate::evidence::rules::PlanRules;
 
@@ -9,8 +9,8 @@ use crate::evidence::rules::PlanRules;
 pub(super) struct Doubt<'a, T, const W: usize> {
     pub(super) block: &'a Block,
     pub(super) rules: &'a PlanRules,
-    /// Largest entry of each lane under the plan.
-    pub(super) max: &'a [T; W],
+    /// Largest entry of each lane under the plan, if all have been looked for.
+    pub(super) max: Option<&'a [T; W]>,
 }
 
 impl Taker<'_> {
@@ -35,7 +35,11 @@ impl Taker<'_> {
                 hidden: false,
                 ..block.clone()
             };
-            let gap = self.gaps::<T, W>(&pair, lanes, doubt.max, buffers)[lane];
+            let max = match doubt.max {
+                Some(max) => *max,
+                None => [self.largest_of_lane::<T, W>(lane, lanes, buffers); W],
+            };
+            let gap = self.gaps::<T, W>(&pair, lanes, &max, buffers)[lane];
             let (sum, ln_sum) = ([lanes.sum[lane]], [lanes.ln_sum[lane]]);
             let error = self.group.sum_error(lanes.seen_max[lane]);
             let thresholds = doubt.rules.thresholds_of_lanes(&sum, &ln_sum, error);
@@ -50,5 +54,37 @@ impl Taker<'_> {
                 to[block.keys.end - 1 - key + lane] -= 1;
             }
         }
+    }
+
+    /// Largest entry of one lane, of a group that shares the sums of the forward pass: its biases are finite, and its entries are nearly
+    /// those scores.
+    fn largest_of_lane<T: Carrier, const W: usize>(
+        &self,
+        lane: usize,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) -> T {
+        if self.is_own {
+            return T::of_f32(lanes.max[lane]);
+        }
+        // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
+        let most = self.slack + ROOM_NATS;
+        let mut largest = T::LOWEST;
+        for index in 0..buffers.blocks.len() {
+            let block = buffers.blocks[index].clone();
+            let high = if block.diagonal {
+                f32::INFINITY
+            } else {
+                self.tile.ends(block.keys.start).high[lane]
+            };
+            if f64::from(block.near) > most || f64::from(lanes.max[lane] - high) > most {
+                continue;
+            }
+            let entries = self.entries::<T, W>(&block, T::LOWEST, lanes, buffers);
+            for entry in entries.iter().skip(lane).step_by(W) {
+                largest = if *entry > largest { *entry } else { largest };
+            }
+        }
+        largest
     }
 }

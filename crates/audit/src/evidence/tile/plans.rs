@@ -293,11 +293,10 @@ impl Taker<'_> {
                 blind.extend(&block.keys);
             }
             for cut in (0..CUTS).filter(|&cut| below[cut].in_doubt) {
-                let max = max.get_or_insert_with(|| self.maximum::<T, W>(&[plan], lanes, buffers));
                 let doubt = Doubt {
                     block: &block,
                     rules,
-                    max,
+                    max: max.as_ref(),
                 };
                 self.settle(
                     &criteria, &look, cut, &doubt, lanes, buffers, &mut found, to,

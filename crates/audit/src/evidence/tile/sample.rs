@@ -21,19 +21,28 @@ pub(super) fn take<const W: usize>(
         let (run_end, first, step) = counts.advantage.sampled_keys(from);
         let queries = from..run_end.min(end);
         let n = queries.end.saturating_sub(first).div_ceil(step);
-        if scores.len() < n * W {
-            scores.resize(n * W, 0.0);
-        }
         let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
-        tile.raw_of_keys(in_tile.clone(), first, step, n, &mut scores[..n * W]);
-        for (i, scores) in scores[..n * W].as_chunks::<W>().0.iter().enumerate() {
+        // Those that the forward pass has left out.
+        let n_left = tile.proven_zero_before.saturating_sub(first).div_ceil(step).min(n);
+        if scores.len() < n_left * W {
+            scores.resize(n_left * W, 0.0);
+        }
+        let left = &mut scores[..n_left * W];
+        tile.raw_of_keys(in_tile.clone(), first, step, n_left, left);
+        for i in 0..n {
+            let key = first + i * step;
+            let scores = if i < n_left {
+                &left[i * W..(i + 1) * W]
+            } else {
+                tile.raw(key..key + 1)
+            };
             // Lanes that take no part are left out one by one.
             let together = if all_good { in_tile.len() } else { 1 };
             for lane in in_tile.clone().step_by(together) {
                 let some = lane..lane + together;
                 if lanes.good[lane] {
                     counts.advantage.sample_key(
-                        first + i * step,
+                        key,
                         tile.first_query + lane,
                         &scores[some.clone()],
                         [&best.diagonal[some.clone()], &best.recent[some]],
