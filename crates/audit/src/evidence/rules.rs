@@ -22,7 +22,8 @@ pub(crate) const CAST_NATS: f64 = 1.0;
 pub(crate) struct PlanRules {
     pub(crate) own: ZeroRule,
     pub(crate) weight: ZeroRule,
-    weight_is_own: bool,
+    pub(crate) weight_is_own: bool,
+    pub(crate) numerator_is_own: bool,
     pub(crate) numerator: f64,
 }
 
@@ -32,11 +33,13 @@ impl PlanRules {
             plan.zero_rule(Criterion::Plan),
             plan.zero_rule(Criterion::Weight),
         );
+        let numerator = plan.zero_gap(Criterion::Exp, 0.0);
         Self {
             own,
             weight,
             weight_is_own: own == weight,
-            numerator: plan.zero_gap(Criterion::Exp, 0.0),
+            numerator_is_own: own == ZeroRule::Fixed(numerator),
+            numerator,
         }
     }
 
@@ -73,31 +76,46 @@ impl PlanRules {
         [own, below, above, [self.numerator; W], weight]
     }
 
-    /// Bounds on the thresholds of `W` rows, of which `least_sum` is the smallest sum: on own, below and above together, and on weight.
-    /// The exact ones where they would be wide.
+    /// Bounds on own, below and above of `W` rows, of which `least_sum` is the smallest sum: the exact ones where they would be wide.
     #[inline(always)]
-    pub(crate) fn bounds_of_lanes<const W: usize>(
+    pub(crate) fn own_bounds<const W: usize>(
         &self,
         sums: &[f64; W],
         ln_sums: &[f64; W],
         least_sum: f64,
         sum_error: f64,
-    ) -> [[[f64; W]; 2]; 2] {
-        let (own, weight) = (self.own.bounds(least_sum), self.weight.bounds(least_sum));
-        let (Some(own), Some(weight)) = (own, weight) else {
-            let [own, mut below, above, _, weight] =
-                self.thresholds_of_lanes(sums, ln_sums, sum_error);
+    ) -> [[f64; W]; 2] {
+        let Some(own) = self.own.bounds(least_sum) else {
+            let [own, mut below, above, ..] = self.thresholds_of_lanes(sums, ln_sums, sum_error);
             for lane in 0..W {
                 below[lane] = own[lane].min(below[lane]);
             }
-            return [[below, above], [weight; 2]];
+            return [below, above];
         };
-        let mut bounds = [[[0.0; W]; 2]; 2];
         let room = own.moved_by(sum_error) + UNDECIDED_NATS;
+        let mut bounds = [[0.0; W]; 2];
         for lane in 0..W {
             let [low, high] = own.of(ln_sums[lane]);
-            (bounds[0][0][lane], bounds[0][1][lane]) = (low - room, high + room);
-            [bounds[1][0][lane], bounds[1][1][lane]] = weight.of(ln_sums[lane]);
+            (bounds[0][lane], bounds[1][lane]) = (low - room, high + room);
+        }
+        bounds
+    }
+
+    /// The same on weight.
+    #[inline(always)]
+    pub(crate) fn weight_bounds<const W: usize>(
+        &self,
+        sums: &[f64; W],
+        ln_sums: &[f64; W],
+        least_sum: f64,
+    ) -> [[f64; W]; 2] {
+        let Some(weight) = self.weight.bounds(least_sum) else {
+            let [weight] = self.weight.gaps([sums], ln_sums);
+            return [weight; 2];
+        };
+        let mut bounds = [[0.0; W]; 2];
+        for lane in 0..W {
+            [bounds[0][lane], bounds[1][lane]] = weight.of(ln_sums[lane]);
         }
         bounds
     }

@@ -264,6 +264,9 @@ impl GapBounds {
     /// Bound on how far the gap moves with a sum that is off by so much of itself, at most a hundredth, nats: its logarithm is off by hardly more.
     #[inline(always)]
     pub fn moved_by(&self, sum_error: f64) -> f64 {
+        if self.per_ln == 0.0 {
+            return 0.0;
+        }
         1.01 * self.per_ln * sum_error
     }
 }

@@ -9,9 +9,8 @@
 use kernels::{Below, CUTS, Cut};
 
 use super::Lanes;
-
-#[cfg(doc)]
 use crate::evidence::rules::PlanRules;
+use crate::evidence::slack::Slack;
 
 /// Pairs above the thresholds of their rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,73 +21,40 @@ pub(super) struct Found {
     pub(super) weight: u64,
 }
 
-/// Bounds on the scores that are beyond the threshold of one criterion.
+/// Bounds on the scores that are beyond the threshold of one criterion: see [`Cut`].
 struct Band<const W: usize> {
-    /// See [`Cut`].
     below: [f32; W],
     surely: [f32; W],
-    /// Smallest and largest gap between which the thresholds lie, nats.
-    ends: (f64, f64),
 }
 
 impl<const W: usize> Band<W> {
-    /// From two bounds a lane on the thresholds; the rest as in [`Criteria::new`].
+    /// From two bounds a lane on the thresholds, of which `last` is the largest.
     #[inline(always)]
     fn new(
         [least, most]: &[[f64; W]; 2],
-        max: &[f64; W],
-        slack: impl Fn(f64) -> f64,
+        last: f64,
+        scores: &Compared<'_, W>,
         lanes: &Lanes<W>,
     ) -> Self {
-        let (mut first, mut last) = ([f64::INFINITY; 8], [f64::NEG_INFINITY; 8]);
-        let mut size = [0.0_f64; 8];
-        for from in (0..W).step_by(8) {
-            for i in 0..8 {
-                let lane = from + i;
-                let (low, high, of_max) = if lanes.good[lane] {
-                    (least[lane], most[lane], max[lane].abs())
-                } else {
-                    (f64::INFINITY, f64::NEG_INFINITY, 0.0)
-                };
-                first[i] = if low < first[i] { low } else { first[i] };
-                last[i] = if high > last[i] { high } else { last[i] };
-                size[i] = if of_max > size[i] { of_max } else { size[i] };
-            }
-        }
-        let first = first.into_iter().fold(f64::INFINITY, f64::min);
-        let last = last.into_iter().fold(f64::NEG_INFINITY, f64::max);
-        let size = size.into_iter().fold(0.0, f64::max);
-        let (mut below, mut surely) = ([f32::NEG_INFINITY; W], [f32::NEG_INFINITY; W]);
+        let mut band = Self {
+            below: [f32::NEG_INFINITY; W],
+            surely: [f32::NEG_INFINITY; W],
+        };
         // Nothing is beyond an infinite threshold.
         if last.is_finite() {
             // Roundings of a gap, and of the bounds themselves.
-            let off = slack(last) + (size + last.abs()) * ROUNDINGS;
+            let off = scores.slack(last) + (scores.size + last.abs()) * ROUNDINGS;
             for lane in 0..W {
                 let bounds = (
-                    (max[lane] - least[lane] + off) as f32,
-                    (max[lane] - most[lane] - off) as f32,
+                    (scores.max[lane] - least[lane] + off) as f32,
+                    (scores.max[lane] - most[lane] - off) as f32,
                 );
                 let good = lanes.good[lane];
-                below[lane] = if good { bounds.0 } else { below[lane] };
-                surely[lane] = if good { bounds.1 } else { surely[lane] };
+                band.below[lane] = if good { bounds.0 } else { band.below[lane] };
+                band.surely[lane] = if good { bounds.1 } else { band.surely[lane] };
             }
         }
-        Self {
-            below,
-            surely,
-            ends: (first, last),
-        }
-    }
-
-    /// Whether another criterion's band lies in this one: where no score does, both decide alike.
-    #[inline(always)]
-    fn holds(&self, other: &Self) -> bool {
-        let mut holds = true;
-        for lane in 0..W {
-            holds &= self.surely[lane] <= other.surely[lane];
-            holds &= other.below[lane] <= self.below[lane];
-        }
-        holds
+        band
     }
 
     #[inline(always)]
@@ -103,6 +69,41 @@ impl<const W: usize> Band<W> {
 /// Four units of rounding of f32, relative to what is rounded.
 const ROUNDINGS: f64 = 1.0 / 4_194_304.0;
 
+/// Scores that are compared with bounds.
+pub(super) struct Compared<'a, const W: usize> {
+    /// Largest one of each lane.
+    max: [f64; W],
+    /// Largest absolute value of those.
+    size: f64,
+    /// How far gaps of these scores may be from the plan's own, if they are others, and the largest absolute raw score.
+    slack: Option<(&'a Slack, f32)>,
+}
+
+impl<'a, const W: usize> Compared<'a, W> {
+    #[inline(always)]
+    pub(super) fn new(max: [f64; W], slack: Option<(&'a Slack, f32)>, lanes: &Lanes<W>) -> Self {
+        let mut sizes = [0.0_f64; 8];
+        for from in (0..W).step_by(8) {
+            for i in 0..8 {
+                let good = lanes.good[from + i];
+                let size = if good { max[from + i].abs() } else { 0.0 };
+                sizes[i] = if size > sizes[i] { size } else { sizes[i] };
+            }
+        }
+        Self {
+            max,
+            size: sizes.into_iter().fold(0.0, f64::max),
+            slack,
+        }
+    }
+
+    /// For gaps of up to `most`, nats.
+    fn slack(&self, most: f64) -> f64 {
+        self.slack
+            .map_or(0.0, |(slack, raw_max)| slack.nats(raw_max, most))
+    }
+}
+
 /// Thresholds of one row, for gaps of the plan's own kind.
 pub(super) struct RowThresholds<T> {
     pub(super) own: T,
@@ -111,9 +112,40 @@ pub(super) struct RowThresholds<T> {
     pub(super) weight: T,
 }
 
-/// The thresholds of a tile under one plan. Criteria that decide alike share a band.
+/// One threshold a row.
+struct Criterion<const W: usize> {
+    /// Smallest and largest of the rows', nats.
+    ends: (f64, f64),
+    /// Some block's ends do not decide it.
+    is_open: bool,
+    /// Then.
+    band: Option<Band<W>>,
+}
+
+impl<const W: usize> Criterion<W> {
+    const NONE: Self = Self {
+        ends: (0.0, 0.0),
+        is_open: false,
+        band: None,
+    };
+
+    /// What `ends`, bounds on the gaps of a block, say: all its pairs are above, or none, or it is open.
+    #[inline(always)]
+    fn above(&self, ends: (f64, f64)) -> Option<bool> {
+        if ends.0 > self.ends.1 {
+            Some(true)
+        } else if ends.1 < self.ends.0 {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+/// The thresholds of a tile under one plan. Rules that decide alike are one criterion.
 pub(super) struct Criteria<const W: usize> {
-    bands: Vec<Band<W>>,
+    criteria: [Criterion<W>; CUTS],
+    n: usize,
     /// `None` for a plan with another rule of its own.
     own: Option<usize>,
     numerator: usize,
@@ -144,8 +176,8 @@ impl Above {
 pub(super) struct Look<'a> {
     above: [Above; CUTS],
     cuts: [Cut<'a>; CUTS],
-    /// Of each cut, its band.
-    bands: [usize; CUTS],
+    /// Of each cut, its criterion.
+    criteria: [usize; CUTS],
     n: usize,
     /// The plan's own rule is the first of them.
     pub(super) by_own_rule: bool,
@@ -159,39 +191,70 @@ impl<'a> Look<'a> {
 }
 
 impl<const W: usize> Criteria<W> {
-    /// `bounds` as in [`PlanRules::bounds_of_lanes`], and the threshold of the numerator. `max`: the largest score of each lane.
-    /// `slack`: how far gaps of these scores, up to some size, may be from the plan's own, nats.
+    /// `ends`: smallest and largest threshold of any row, nats, by the plan's own rule, of the numerator and of the weight. The first with room for
+    /// what is undecided.
     #[inline(always)]
-    pub(super) fn new(
-        [own, weight]: &[[[f64; W]; 2]; 2],
-        numerator: f64,
-        max: &[f64; W],
-        slack: impl Fn(f64) -> f64,
-        by_own_rule: bool,
-        lanes: &Lanes<W>,
-    ) -> Self {
-        let mut bands = Vec::with_capacity(CUTS);
+    pub(super) fn new(rules: &PlanRules, by_own_rule: bool, ends: [(f64, f64); 3]) -> Self {
+        let mut these = Self {
+            criteria: [Criterion::NONE; CUTS],
+            n: 0,
+            own: None,
+            numerator: 0,
+            weight: 0,
+        };
         if by_own_rule {
-            bands.push(Band::new(own, max, &slack, lanes));
+            these.own = Some(these.add(ends[0]));
         }
-        let mut others = [0; 2];
-        for (index, bounds) in others.iter_mut().zip([&[[numerator; W]; 2], weight]) {
-            let band = Band::new(bounds, max, &slack, lanes);
-            let known = bands.iter().position(|other: &Band<W>| other.holds(&band));
-            *index = known.unwrap_or(bands.len());
-            if known.is_none() {
-                bands.push(band);
-            }
+        if !(by_own_rule && rules.numerator_is_own) {
+            these.numerator = these.add(ends[1]);
         }
-        Self {
-            bands,
-            own: by_own_rule.then_some(0),
-            numerator: others[0],
-            weight: others[1],
+        if !(by_own_rule && rules.weight_is_own) {
+            these.weight = these.add(ends[2]);
+        }
+        these
+    }
+
+    fn add(&mut self, ends: (f64, f64)) -> usize {
+        self.criteria[self.n].ends = ends;
+        self.n += 1;
+        self.n - 1
+    }
+
+    /// Says that there is a block with these ends.
+    #[inline(always)]
+    pub(super) fn meet(&mut self, ends: (f64, f64)) {
+        for criterion in &mut self.criteria[..self.n] {
+            criterion.is_open |= criterion.above(ends).is_none();
         }
     }
 
-    /// What `ends`, bounds on the gaps of a block, decide.
+    /// Finds the bounds for the blocks that have been met. `error`: how far the logarithms of sums may be off, nats.
+    #[inline(always)]
+    pub(super) fn find_bounds(
+        &mut self,
+        rules: &PlanRules,
+        scores: &Compared<'_, W>,
+        lanes: &Lanes<W>,
+        error: f64,
+    ) {
+        let (sums, ln_sums, least) = (&lanes.sum, &lanes.ln_sum, lanes.sum_ends[0]);
+        for index in 0..self.n {
+            if !self.criteria[index].is_open {
+                continue;
+            }
+            let bounds = if self.own == Some(index) {
+                rules.own_bounds(sums, ln_sums, least, error)
+            } else if self.numerator == index {
+                [[rules.numerator; W]; 2]
+            } else {
+                rules.weight_bounds(sums, ln_sums, least)
+            };
+            let last = self.criteria[index].ends.1;
+            self.criteria[index].band = Some(Band::new(&bounds, last, scores, lanes));
+        }
+    }
+
+    /// What `ends`, bounds on the gaps of a block that has been met, decide.
     #[inline(always)]
     pub(super) fn look(&self, ends: (f64, f64)) -> Look<'_> {
         let mut look = Look {
@@ -200,22 +263,23 @@ impl<const W: usize> Criteria<W> {
                 below: &[],
                 surely: &[],
             }; CUTS],
-            bands: [0; CUTS],
+            criteria: [0; CUTS],
             n: 0,
             by_own_rule: false,
         };
-        for (index, band) in self.bands.iter().enumerate() {
-            if ends.0 > band.ends.1 {
-                look.above[index] = Above::All;
-            } else if ends.1 >= band.ends.0 {
-                look.above[index] = Above::Counted(look.n);
-                look.cuts[look.n] = band.cut();
-                look.bands[look.n] = index;
-                look.n += 1;
+        for (index, criterion) in self.criteria[..self.n].iter().enumerate() {
+            match (criterion.above(ends), &criterion.band) {
+                (Some(true), _) => look.above[index] = Above::All,
+                (None, Some(band)) => {
+                    look.above[index] = Above::Counted(look.n);
+                    look.cuts[look.n] = band.cut();
+                    look.criteria[look.n] = index;
+                    look.by_own_rule |= self.own == Some(index);
+                    look.n += 1;
+                }
+                _ => {}
             }
         }
-        let own = self.own.map(|own| look.above[own]);
-        look.by_own_rule = matches!(own, Some(Above::Counted(0)));
         look
     }
 
@@ -247,14 +311,14 @@ impl<const W: usize> Criteria<W> {
         thresholds: &RowThresholds<T>,
         found: &mut Found,
     ) -> bool {
-        let band = look.bands[cut];
-        if band == self.numerator {
+        let criterion = look.criteria[cut];
+        if criterion == self.numerator {
             found.numerator -= u64::from(*gap <= thresholds.numerator);
         }
-        if band == self.weight {
+        if criterion == self.weight {
             found.weight -= u64::from(*gap <= thresholds.weight);
         }
-        if self.own != Some(band) {
+        if self.own != Some(criterion) {
             return false;
         }
         let [from, to] = &thresholds.undecided;

@@ -69,11 +69,12 @@ impl Taker<'_> {
         }
         // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
         let most = self.slack + ROOM_NATS;
-        let mut largest = T::LOWEST;
+        let (mut largest, mut diagonal) = (T::LOWEST, 0);
         for index in 0..buffers.blocks.len() {
             let block = buffers.blocks[index].clone();
             let high = if block.diagonal {
-                f32::INFINITY
+                diagonal += 1;
+                buffers.diagonal[diagonal - 1][lane]
             } else {
                 self.tile.ends(block.keys.start).high[lane]
             };

@@ -150,7 +150,8 @@ pub(crate) fn take_tile<const W: usize>(
     }
     let (raw_max, far) = find_blocks(tile, &lanes, buffers);
     let best = own::take(counts, job, tile, &mut lanes, buffers);
-    let seen_max = lanes.seen_max.iter().fold(0.0, |a: f32, b| a.max(*b));
+    let seen = lanes.alive().map(|lane| lanes.seen_max[lane]);
+    let seen_max = seen.fold(0.0, f32::max);
     sample::take(counts, tile, &lanes, &best, &mut buffers.rows);
     for (index, group) in call.groups.iter().enumerate() {
         // Plans that have to go row by row.

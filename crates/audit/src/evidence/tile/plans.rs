@@ -5,7 +5,7 @@ use std::ops::Range;
 use kernels::{Below, CUTS, ScoreTile, sum_by_difference, sum_shares_by_difference};
 use numerics::{Format, MaxReference};
 
-use super::criteria::{Above, Criteria, Found};
+use super::criteria::{Above, Compared, Criteria, Found};
 use super::doubt::Doubt;
 use super::streamed::cut_blocks;
 use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
@@ -208,25 +208,27 @@ impl Taker<'_> {
         let [own, below, above, numerator, weight] =
             rules.thresholds_of_lanes(&lanes.sum_ends, &lanes.ln_sum_ends, error);
         // A larger sum never raises a threshold.
-        let (mut least, mut most) = (numerator[1].min(weight[1]), numerator[0].max(weight[0]));
+        let by_own = (own[1].min(below[1]), above[0]);
+        let (numerator, weight) = ((numerator[1], numerator[0]), (weight[1], weight[0]));
+        let (mut least, mut most) = (numerator.0.min(weight.0), numerator.1.max(weight.1));
         if by_own_rule {
-            (least, most) = (least.min(own[1]).min(below[1]), most.max(above[0]));
+            (least, most) = (least.min(by_own.0), most.max(by_own.1));
         }
-        let (least, most) = (
-            least - self.slack - ROOM_NATS,
-            most + self.slack + ROOM_NATS,
-        );
+        let room = self.slack + ROOM_NATS;
+        let mut criteria = Criteria::new(rules, by_own_rule, [by_own, numerator, weight]);
         // From the last to the first, so that what is blind in a row joins into one run.
         let mut blind = Ranges::default();
         blind.extend(&skipped);
         let mut whole = lanes.pairs(&skipped);
         let mut straddling = Vec::new();
         for (index, block) in buffers.blocks.iter().enumerate() {
-            if f64::from(block.near) > most {
+            let ends = (f64::from(block.near) - room, f64::from(block.far) + room);
+            if ends.0 > most {
                 whole += lanes.pairs(&block.keys);
                 blind.extend(&block.keys);
-            } else if f64::from(block.far) > least {
-                straddling.push(index);
+            } else if ends.1 > least {
+                criteria.meet(ends);
+                straddling.push((index, ends));
             }
         }
         let counts = &mut self.counts.plans[plan];
@@ -239,48 +241,15 @@ impl Taker<'_> {
         if straddling.is_empty() {
             return;
         }
-        let bounds = rules.bounds_of_lanes(&lanes.sum, &lanes.ln_sum, lanes.sum_ends[0], error);
-        let stands_in = self.stands_in();
-        let mut compared = [0.0; W];
-        match max {
-            Some(max) if !stands_in => {
-                for lane in 0..W {
-                    compared[lane] = max[lane].to_f64();
-                }
-            }
-            _ => {
-                for lane in 0..W {
-                    compared[lane] = f64::from(lanes.max[lane]);
-                }
-            }
-        }
-        let slack = |most: f64| {
-            if stands_in {
-                self.group.slack.nats(self.raw_max, most)
-            } else {
-                0.0
-            }
-        };
-        let criteria = Criteria::new(
-            &bounds,
-            rules.numerator,
-            &compared,
-            slack,
-            by_own_rule,
-            lanes,
-        );
+        criteria.find_bounds(rules, &self.compared(max.as_ref(), lanes), lanes, error);
         let mut found = Found::default();
         // Blocks that are blind whole.
         let mut blind = Ranges::default();
         let mut counters = self.counts.plans[plan]
             .by_offset
             .take_tiles(self.job.offsets);
-        for index in straddling {
+        for (index, ends) in straddling {
             let block = buffers.blocks[index].clone();
-            let ends = (
-                f64::from(block.near) - self.slack - ROOM_NATS,
-                f64::from(block.far) + self.slack + ROOM_NATS,
-            );
             let look = criteria.look(ends);
             let mut below = [Below::default(); CUTS];
             let to = &mut counters[self.differences::<W>(&block.keys)];
@@ -310,6 +279,31 @@ impl Taker<'_> {
         counts.blind += found.own;
         counts.undecided += found.undecided;
         self.add_runs(plan, &blind, lanes);
+    }
+
+    /// The scores that are compared with bounds: those of the forward pass, or the plan's own, of which `max` are the largest.
+    #[inline(always)]
+    fn compared<T: Carrier, const W: usize>(
+        &self,
+        max: Option<&[T; W]>,
+        lanes: &Lanes<W>,
+    ) -> Compared<'_, W> {
+        let stands_in = self.stands_in();
+        let mut compared = [0.0; W];
+        match max {
+            Some(max) if !stands_in => {
+                for lane in 0..W {
+                    compared[lane] = max[lane].to_f64();
+                }
+            }
+            _ => {
+                for lane in 0..W {
+                    compared[lane] = f64::from(lanes.max[lane]);
+                }
+            }
+        }
+        let slack = stands_in.then_some((&self.group.slack, self.raw_max));
+        Compared::new(compared, slack, lanes)
     }
 
     /// Where the counters of a block are among those of a plan.

@@ -23,7 +23,11 @@ pub(super) fn take<const W: usize>(
         let n = queries.end.saturating_sub(first).div_ceil(step);
         let in_tile = queries.start - tile.first_query..queries.end - tile.first_query;
         // Those that the forward pass has left out.
-        let n_left = tile.proven_zero_before.saturating_sub(first).div_ceil(step).min(n);
+        let n_left = tile
+            .proven_zero_before
+            .saturating_sub(first)
+            .div_ceil(step)
+            .min(n);
         if scores.len() < n_left * W {
             scores.resize(n_left * W, 0.0);
         }
