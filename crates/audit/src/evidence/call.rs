@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kernels::{ScoreRows, ScoreTile, SpareScores};
-use numerics::{MaxReference, PrecisionPlan, ScoreSpec};
+use numerics::{Format, MaxReference, PrecisionPlan, ScoreSpec};
 
 use crate::evidence::collector::Job;
 use crate::evidence::lanes::LaneTable;
@@ -23,6 +23,10 @@ pub(crate) struct Group {
     pub(crate) lanes: Option<LaneTable>,
     /// Indices into the job's plans. The first group is this tool's own forward pass, and may have none.
     pub(crate) plans: Vec<usize>,
+    /// Those whose numerators are f32 or wider: sums of narrower ones are others for each plan, and taken row by row.
+    pub(crate) wide: Vec<usize>,
+    /// The others.
+    pub(crate) narrow: Vec<usize>,
     pub(crate) slack: Slack,
     /// The forward pass itself.
     is_own: bool,
@@ -43,6 +47,8 @@ impl Group {
             lanes: table.lane_table(),
             table,
             plans: Vec::new(),
+            wide: Vec::new(),
+            narrow: Vec::new(),
             slack,
             most: UNSUMMED_NATS,
             shares_sum,
@@ -175,8 +181,16 @@ impl Call {
                         groups.len() - 1
                     })
             });
-            groups[group].plans.push(index);
-            groups[group].has_mass |= changes_mass(plan);
+            let group = &mut groups[group];
+            group.plans.push(index);
+            let is_narrow = plan.exp.format.significand_bits() < Format::F32.significand_bits();
+            let kind = if is_narrow {
+                &mut group.narrow
+            } else {
+                &mut group.wide
+            };
+            kind.push(index);
+            group.has_mass |= changes_mass(plan);
         }
         for group in &mut groups {
             group.most = largest_gap(job, group);

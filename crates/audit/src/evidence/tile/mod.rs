@@ -44,6 +44,8 @@ const PAD: usize = TILE_PAD;
 pub(crate) struct TileScratch {
     blocks: Vec<Block>,
     ranges: Vec<BlockRange>,
+    /// Indices of blocks whose gaps lie on both sides of a threshold, and bounds on those, nats.
+    straddling: Vec<(usize, (f64, f64))>,
     /// `[CHUNK, lanes]`
     narrow: Vec<f32>,
     wide: Vec<f64>,
@@ -169,10 +171,18 @@ pub(crate) fn take_tile<const W: usize>(
                 seen_max,
                 is_own: index == 0,
             };
-            if table.is_wide() {
-                taker.take::<f64, W>(lanes.clone(), &mut scratch.tile, &mut left);
+            // Sums of its own are nothing to the next group.
+            let mut own_lanes;
+            let lanes = if group.shares_sum {
+                &mut lanes
             } else {
-                taker.take::<f32, W>(lanes.clone(), &mut scratch.tile, &mut left);
+                own_lanes = lanes.clone();
+                &mut own_lanes
+            };
+            if table.is_wide() {
+                taker.take::<f64, W>(lanes, &mut scratch.tile, &mut left);
+            } else {
+                taker.take::<f32, W>(lanes, &mut scratch.tile, &mut left);
             }
         } else {
             left.clone_from(&group.plans);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kernels::{Below, CUTS, ScoreTile, sum_by_difference, sum_shares_by_difference};
-use numerics::{Format, MaxReference};
+use numerics::MaxReference;
 
 use super::criteria::{Above, Compared, Criteria, Found};
 use super::doubt::Doubt;
@@ -43,18 +43,14 @@ impl Taker<'_> {
     #[inline(always)]
     pub(super) fn take<T: Carrier, const W: usize>(
         &mut self,
-        mut lanes: Lanes<W>,
+        lanes: &mut Lanes<W>,
         buffers: &mut TileScratch,
         left: &mut Vec<usize>,
     ) {
         let mut max = None;
-        // A sum of numerators below f32 is another for each plan.
-        let narrow = |plan: usize| {
-            self.job.plans[plan].exp.format.significand_bits() < Format::F32.significand_bits()
-        };
-        let (rows, tiles): (Vec<usize>, Vec<usize>) =
-            self.group.plans.iter().partition(|&&plan| narrow(plan));
-        left.extend(rows);
+        let group = self.group;
+        left.extend(&group.narrow);
+        let tiles = &group.wide;
         if tiles.is_empty() {
             return;
         }
@@ -62,26 +58,26 @@ impl Taker<'_> {
             .iter()
             .any(|&plan| self.counts.plans[plan].mass.is_some());
         if !self.group.shares_sum || has_mass {
-            max = Some(self.maximum::<T, W>(&tiles, &mut lanes, buffers));
+            max = Some(self.maximum::<T, W>(tiles, lanes, buffers));
             if lanes.n_good == 0 {
                 return;
             }
-            self.sums::<T, W>(max.as_ref().expect("just set"), &mut lanes, buffers);
+            self.sums::<T, W>(max.as_ref().expect("just set"), lanes, buffers);
         }
-        for &plan in &tiles {
+        for &plan in tiles {
             let rules = self.job.rules[plan];
             if self.counts.plans[plan].mass.is_some() {
-                self.mass(plan, &lanes, buffers);
+                self.mass(plan, lanes, buffers);
             }
             match self.job.plans[plan].max_reference {
                 MaxReference::Final => {
-                    self.count(plan, &rules, true, &mut max, &mut lanes, buffers);
+                    self.count(plan, &rules, true, &mut max, lanes, buffers);
                 }
                 MaxReference::Running { key_block, order } => {
                     if self.can_stream(key_block, &rules) {
-                        self.count(plan, &rules, false, &mut max, &mut lanes, buffers);
+                        self.count(plan, &rules, false, &mut max, lanes, buffers);
                         let whole = cut_blocks(key_block, buffers);
-                        self.streamed(plan, &rules, key_block, order, &lanes, buffers);
+                        self.streamed(plan, &rules, key_block, order, lanes, buffers);
                         if let Some(whole) = whole {
                             buffers.blocks = whole;
                         }
@@ -220,7 +216,8 @@ impl Taker<'_> {
         let mut blind = Ranges::default();
         blind.extend(&skipped);
         let mut whole = lanes.pairs(&skipped);
-        let mut straddling = Vec::new();
+        let mut straddling = std::mem::take(&mut buffers.straddling);
+        straddling.clear();
         for (index, block) in buffers.blocks.iter().enumerate() {
             let ends = (f64::from(block.near) - room, f64::from(block.far) + room);
             if ends.0 > most {
@@ -239,6 +236,7 @@ impl Taker<'_> {
             self.add_runs(plan, &blind, lanes);
         }
         if straddling.is_empty() {
+            buffers.straddling = straddling;
             return;
         }
         criteria.find_bounds(rules, &self.compared(max.as_ref(), lanes), lanes, error);
@@ -248,7 +246,7 @@ impl Taker<'_> {
         let mut counters = self.counts.plans[plan]
             .by_offset
             .take_tiles(self.job.offsets);
-        for (index, ends) in straddling {
+        for &(index, ends) in &straddling {
             let block = buffers.blocks[index].clone();
             let look = criteria.look(ends);
             let mut below = [Below::default(); CUTS];
@@ -279,6 +277,7 @@ impl Taker<'_> {
         counts.blind += found.own;
         counts.undecided += found.undecided;
         self.add_runs(plan, &blind, lanes);
+        buffers.straddling = straddling;
     }
 
     /// The scores that are compared with bounds: those of the forward pass, or the plan's own, of which `max` are the largest.
