@@ -204,7 +204,7 @@ impl PlanCounts {
     ) {
         let blocks = visit::<T>(scored, key_block, order);
         let threshold = rules.own.gap(scored.sum);
-        let lost = plan.accumulator_zero_nats();
+        let lost = lost_beyond(plan);
         let max = T::of(scored.max);
         let gap = |reference: T, entry: f64| reference.minus(T::of(entry)).to_f64();
         // Blocks visited before this one were scaled by zero.
@@ -244,11 +244,13 @@ impl PlanCounts {
                 let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
                 for (gap, counter) in gaps.iter().zip(counters) {
                     let gap = gap.to_f64();
-                    let blind = gap > threshold
-                        || (gap + risen > lost - CAST_NATS && is_lost(plan, gap, risen));
+                    let lost = gap + risen > lost - CAST_NATS && is_lost(plan, gap, risen);
+                    let blind = gap > threshold || lost;
                     *counter += u32::from(blind);
                     self.blind += u64::from(blind);
-                    self.undecided += u64::from((gap - threshold).abs() <= UNDECIDED_NATS);
+                    // What is lost anyway is not undecided.
+                    let close = (gap - threshold).abs() <= UNDECIDED_NATS;
+                    self.undecided += u64::from(close && !lost);
                 }
             }
         }
@@ -334,6 +336,12 @@ fn sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
         total += sum(terms);
     }
     total * offset.exp()
+}
+
+/// Gap to the final maximum, nats, above which a streaming plan's accumulator loses a weight, but for what the cast of its numerator
+/// moves it by, at most [`CAST_NATS`].
+pub(crate) fn lost_beyond(plan: &PrecisionPlan) -> f64 {
+    plan.accumulator_zero_nats() - plan.max_offset
 }
 
 /// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator.

@@ -67,7 +67,7 @@ impl<const W: usize> Band<W> {
 }
 
 /// Four units of rounding of f32, relative to what is rounded.
-const ROUNDINGS: f64 = 1.0 / 4_194_304.0;
+pub(super) const ROUNDINGS: f64 = 1.0 / 4_194_304.0;
 
 /// Scores that are compared with bounds.
 pub(super) struct Compared<'a, const W: usize> {

@@ -1,5 +1,7 @@
 //! Pairs so near a threshold that only the plan's own entry and the row's exact threshold decide.
 
+use std::ops::Range;
+
 use super::criteria::{Criteria, Found, Look, RowThresholds};
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
@@ -30,16 +32,14 @@ impl Taker<'_> {
     ) {
         let block = doubt.block;
         for (key, lane) in self.in_doubt(block, look.cuts()[cut], lanes, buffers) {
-            let pair = Block {
-                keys: key..key + 1,
-                hidden: false,
-                ..block.clone()
-            };
             let max = match doubt.max {
-                Some(max) => *max,
-                None => [self.largest_of_lane::<T, W>(lane, lanes, buffers); W],
+                Some(max) => max[lane],
+                None => {
+                    let all = 0..buffers.blocks.len();
+                    self.largest_of_lane(lane, &all, lanes.max[lane], false, lanes, buffers)
+                }
             };
-            let gap = self.gaps::<T, W>(&pair, lanes, &max, buffers)[lane];
+            let gap = self.gap_of::<T, W>(block, key, lane, max, lanes, buffers);
             let (sum, ln_sum) = ([lanes.sum[lane]], [lanes.ln_sum[lane]]);
             let error = self.group.sum_error(lanes.seen_max[lane]);
             let thresholds = doubt.rules.thresholds_of_lanes(&sum, &ln_sum, error);
@@ -56,29 +56,54 @@ impl Taker<'_> {
         }
     }
 
-    /// Largest entry of one lane, of a group that shares the sums of the forward pass: its biases are finite, and its entries are nearly
-    /// those scores.
-    fn largest_of_lane<T: Carrier, const W: usize>(
+    /// Gap of one pair of a block from `max`.
+    #[inline(always)]
+    pub(super) fn gap_of<T: Carrier, const W: usize>(
+        &self,
+        block: &Block,
+        key: usize,
+        lane: usize,
+        max: T,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) -> T {
+        let pair = Block {
+            keys: key..key + 1,
+            hidden: false,
+            ..block.clone()
+        };
+        self.gaps::<T, W>(&pair, lanes, &[max; W], buffers)[lane]
+    }
+
+    /// Largest entry of one lane over some of the tile's blocks, of a group that shares the sums of the forward pass: its biases are finite,
+    /// and gaps of its entries nearly those of the scores, of which `known` is the largest. `cut`: the largest of each block are in the
+    /// buffers, and the blocks need not be whole.
+    pub(super) fn largest_of_lane<T: Carrier, const W: usize>(
         &self,
         lane: usize,
+        blocks: &Range<usize>,
+        known: f32,
+        cut: bool,
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) -> T {
         if self.is_own {
-            return T::of_f32(lanes.max[lane]);
+            return T::of_f32(known);
         }
         // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
         let most = self.slack + ROOM_NATS;
-        let (mut largest, mut diagonal) = (T::LOWEST, 0);
-        for index in 0..buffers.blocks.len() {
+        let first_diagonal = buffers.blocks.len() - buffers.diagonal.len();
+        let mut largest = T::LOWEST;
+        for index in blocks.clone() {
             let block = buffers.blocks[index].clone();
-            let high = if block.diagonal {
-                diagonal += 1;
-                buffers.diagonal[diagonal - 1][lane]
+            let high = if cut {
+                buffers.highs[index * W + lane]
+            } else if block.diagonal {
+                buffers.diagonal[index - first_diagonal][lane]
             } else {
                 self.tile.ends(block.keys.start).high[lane]
             };
-            if f64::from(block.near) > most || f64::from(lanes.max[lane] - high) > most {
+            if f64::from(known - high) > most {
                 continue;
             }
             let entries = self.entries::<T, W>(&block, T::LOWEST, lanes, buffers);

@@ -1,6 +1,6 @@
 //! Entries of a block under the plans of one group: their maxima, their gaps, and which pairs lie beyond thresholds.
 
-use kernels::{Below, Beyond, CUTS, Cut, GapLimits, LaneBias, count_below, count_beyond};
+use kernels::{Below, CUTS, Cut, LaneBias, count_below};
 
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
@@ -166,29 +166,5 @@ impl Taker<'_> {
             .table
             .plain_bias::<W>(self.tile.first_query, &block.keys);
         bias.map(|bias| (Some(bias), last))
-    }
-
-    /// Counts the pairs of a block by their gaps from `max`, for entries of f32. `to` as in [`ScoreTile::beyond`].
-    ///
-    /// [`ScoreTile::beyond`]: kernels::ScoreTile::beyond
-    #[inline(always)]
-    pub(super) fn count_beyond<const W: usize>(
-        &self,
-        block: &Block,
-        limits: GapLimits<'_>,
-        max: &[f32; W],
-        lanes: &Lanes<W>,
-        buffers: &mut TileScratch,
-        to: Option<&mut [u32]>,
-    ) -> Beyond {
-        let keys = block.keys.clone();
-        let bias = self.table.plain_bias::<W>(self.tile.first_query, &keys);
-        if self.is_own || bias.is_some() {
-            let bias = if self.is_own { None } else { bias };
-            let last = block.hidden.then_some(&lanes.last_key[..]);
-            return self.tile.beyond(keys, bias, max, last, limits, to);
-        }
-        let gaps = self.gaps::<f32, W>(block, lanes, max, buffers);
-        count_beyond(W, gaps, limits, to)
     }
 }

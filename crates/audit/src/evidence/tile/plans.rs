@@ -326,16 +326,6 @@ impl Taker<'_> {
     }
 }
 
-/// Adds a block's pairs that are 1 in `ones`, `[keys, W]`, to the counters by difference.
-pub(super) fn add_ones<const W: usize>(ones: &[f32], counters: &mut [u32]) {
-    let mut sums = [0.0_f32; ScoreTile::BLOCK + ScoreTile::LANES_MAX];
-    let sums = &mut sums[..counters.len()];
-    sum_by_difference(W, ones, sums);
-    for (count, one) in counters.iter_mut().zip(sums) {
-        *count += *one as u32;
-    }
-}
-
 /// Ascending ranges of keys, neighbours joined.
 #[derive(Default)]
 pub(super) struct Ranges(pub(super) Vec<Range<usize>>);

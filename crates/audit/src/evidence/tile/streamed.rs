@@ -4,16 +4,20 @@
 //! Blocks that were not computed lie so far below the final maximum that the accumulator loses them. Where one of their
 //! scores would have been the running maximum, everything weighed against it is lost for the same reason: leaving them out of
 //! the running maxima changes no count.
+//!
+//! A pair is blind if it lies far enough below the running maximum, or far enough below the final one: whichever comes first is one
+//! bound on its score, known but for roundings and for the cast of its numerator. What lies between is decided pair by pair.
 
 use std::ops::Range;
 
-use kernels::{GapLimits, ScoreTile};
-use numerics::PrecisionPlan;
+use kernels::{Cut, ScoreTile};
 use numerics::plan::{BlockOrder, ZeroRule};
+use numerics::{Format, PrecisionPlan};
 
-use super::plans::{Ranges, Taker, add_ones};
+use super::criteria::ROUNDINGS;
+use super::plans::{Ranges, Taker};
 use super::{Block, Lanes, TileScratch, array};
-use crate::evidence::plan::is_lost;
+use crate::evidence::plan::{is_lost, lost_beyond};
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
 
@@ -21,8 +25,74 @@ use crate::evidence::scan::Real;
 struct Visit<const W: usize> {
     /// Indices of the tile's blocks.
     blocks: Range<usize>,
+    /// The same, and those of all visits before.
+    until: Range<usize>,
     /// Running maximum of each lane.
     maximum: [f32; W],
+}
+
+/// When a streaming plan loses a weight.
+struct Rule<'a> {
+    plan: &'a PrecisionPlan,
+    /// Gaps to the running maximum above it are zero numerators, nats.
+    threshold: f64,
+    /// Gaps to the final maximum above it are lost in the accumulator, nats, but for what a cast moves numerators by.
+    lost: f64,
+    /// Up to this gap to the running maximum numerators are normal numbers, nats.
+    normal: f64,
+    /// How far casts move those, nats.
+    normal_cast: f64,
+    /// Rises of the maximum of up to this much lose nothing but zeros, nats.
+    harmless: f64,
+}
+
+impl<'a> Rule<'a> {
+    fn new(plan: &'a PrecisionPlan, rules: &PlanRules) -> Self {
+        let casts = [plan.exp.format, plan.probability];
+        let smallest = casts
+            .iter()
+            .fold(0.0, |most: f64, cast| most.max(cast.min_normal()));
+        let half_step = |format: &Format| 0.5_f64.powi(format.significand_bits() as i32);
+        // A numerator that is not zero is no smaller than the smallest subnormal of either format.
+        let exponent = |format: Format| format.min_subnormal_exponent();
+        let least = casts.into_iter().map(exponent).fold(i32::MIN, i32::max);
+        let keeps = exponent(plan.accumulator) <= least;
+        Self {
+            plan,
+            threshold: rules.own.gap(1.0),
+            lost: lost_beyond(plan),
+            normal: -smallest.ln() - plan.max_offset - CAST_NATS,
+            normal_cast: 1.01 * casts.iter().map(half_step).sum::<f64>() + 1e-9,
+            // Half of it is still rounded up.
+            harmless: if keeps { 0.5 } else { -1.0 },
+        }
+    }
+
+    /// Bounds on the scores that are blind where the running maximum is `running` and the final one `max`: all below the second, none
+    /// from the first on. `off`: how far gaps of these scores may be off, nats.
+    #[inline(always)]
+    fn bounds(&self, running: f64, max: f64, off: f64) -> (f64, f64) {
+        let risen = max - running;
+        let zero = (running - self.threshold, off + UNDECIDED_NATS);
+        let is_normal = self.lost - risen + CAST_NATS < self.normal;
+        let cast = if is_normal {
+            self.normal_cast
+        } else {
+            CAST_NATS
+        };
+        let lost = (max - self.lost, off + cast);
+        let (below, surely) = (zero.0 + zero.1, zero.0 - zero.1);
+        if risen + off > self.harmless {
+            (below.max(lost.0 + lost.1), surely.max(lost.0 - lost.1))
+        } else {
+            (below, surely)
+        }
+    }
+
+    /// Whether a pair is lost in the accumulator; `gap` to the running maximum, which then rises by `risen`.
+    fn is_lost(&self, gap: f64, risen: f64) -> bool {
+        gap + risen > self.lost - CAST_NATS && is_lost(self.plan, gap, risen)
+    }
 }
 
 impl Taker<'_> {
@@ -45,28 +115,21 @@ impl Taker<'_> {
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
-        self.find_highs(key_block, lanes, buffers);
+        let whole = key_block >= ScoreTile::BLOCK;
+        self.find_highs(whole, lanes, buffers);
         let visits = visits::<W>(buffers, key_block, order);
-        let settings = &self.job.plans[plan];
-        let threshold = rules.own.gap(1.0);
-        let lost = settings.accumulator_zero_nats();
+        let rule = Rule::new(&self.job.plans[plan], rules);
         let Some(last) = visits.last() else { return };
         let max = last.maximum;
-        // Blocks visited before this one were scaled by zero.
-        let mut killed = [0_usize; W];
-        for (number, pair) in visits.windows(2).enumerate() {
-            for lane in 0..W {
-                let rise = pair[1].maximum[lane] - pair[0].maximum[lane];
-                if f64::from(rise) > -settings.exp.zero_below {
-                    killed[lane] = number + 1;
-                }
-            }
-        }
-        let mut number_of = vec![0; buffers.blocks.len()];
-        for (number, visit) in visits.iter().enumerate() {
-            number_of[visit.blocks.clone()].fill(number);
-        }
-        let undecided_ends = undecided_ends(threshold);
+        let killed = self.killed(&rule, &visits, lanes, buffers);
+        // Of gaps of the scores that are compared, and of the bounds on those.
+        let size = lanes
+            .alive()
+            .fold(0.0, |size: f32, lane| size.max(max[lane].abs()));
+        let size = f64::from(size) + rule.threshold + rule.lost;
+        let slack = if self.stands_in() { self.slack } else { 0.0 };
+        let off = slack + size * ROUNDINGS;
+        let least = (rule.threshold - UNDECIDED_NATS).min(rule.lost - CAST_NATS);
         let mut blind = Ranges::default();
         let skipped = 0..self.tile.proven_zero_before;
         blind.extend(&skipped);
@@ -74,66 +137,74 @@ impl Taker<'_> {
         let mut counters = self.counts.plans[plan]
             .by_offset
             .take_tiles(self.job.offsets);
-        for index in 0..buffers.blocks.len() {
-            let (block, number) = (buffers.blocks[index].clone(), number_of[index]);
-            let running = &visits[number].maximum;
-            let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
-            let mut all = [false; W];
-            let (mut some, mut every, mut losing) = (false, true, false);
-            for lane in lanes.alive() {
-                if lanes.seen_end(lane, &block.keys) == block.keys.start {
+        // Ascending blocks, whatever the order of the visits: what is blind in a row joins into one run.
+        let ascending = if order == BlockOrder::NewestFirst {
+            (0..visits.len()).rev().collect::<Vec<_>>()
+        } else {
+            (0..visits.len()).collect()
+        };
+        for number in ascending {
+            let visit = &visits[number];
+            let mut bounds = None;
+            for index in visit.blocks.clone() {
+                let block = buffers.blocks[index].clone();
+                let (near, far) = (f64::from(block.near), f64::from(block.far));
+                if far + self.slack <= least && !killed.some {
                     continue;
                 }
-                all[lane] = number < killed[lane]
-                    || f64::from(running[lane] - high[lane]) > threshold + UNDECIDED_NATS
-                    || f64::from(max[lane] - high[lane]) > lost + CAST_NATS;
-                let furthest = f64::from(block.far) + self.slack;
-                let risen = f64::from(max[lane] - running[lane]);
-                let none =
-                    furthest - risen <= threshold - UNDECIDED_NATS && furthest <= lost - CAST_NATS;
-                some |= all[lane] || !none;
-                every &= all[lane];
-                losing |= !all[lane] && furthest > lost - CAST_NATS;
-            }
-            if !some {
-                continue;
-            }
-            if every {
-                found += lanes.pairs(&block.keys);
-                blind.extend(&block.keys);
-                continue;
-            }
-            let mut running = *running;
-            let blind_from = [<f32 as Real>::floor(threshold); W];
-            let mut undecided_band = [[undecided_ends.0; W], [undecided_ends.1; W]];
-            for lane in 0..W {
-                if all[lane] {
-                    // Every visible pair is blind, whatever it scores, and none is close.
-                    running[lane] = f32::INFINITY;
-                    (undecided_band[0][lane], undecided_band[1][lane]) =
-                        (f32::INFINITY, f32::INFINITY);
+                if near - self.slack > rule.lost + CAST_NATS {
+                    found += lanes.pairs(&block.keys);
+                    blind.extend(&block.keys);
+                    continue;
+                }
+                if bounds.is_none() {
+                    bounds = Some(visit_bounds(
+                        &rule, visit, &max, &killed, number, off, lanes,
+                    ));
+                }
+                let (below, surely) = bounds.as_ref().expect("just set");
+                let highs: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
+                let (mut every, mut some) = (true, false);
+                // No score of the block is lower than that.
+                let lowest = (far + self.slack) as f32 * (1.0 + f32::EPSILON);
+                for lane in 0..W {
+                    every &= highs[lane] < surely[lane] || !lanes.good[lane];
+                    some |= max[lane] - lowest < below[lane];
+                }
+                if !some {
+                    continue;
+                }
+                if every {
+                    found += lanes.pairs(&block.keys);
+                    blind.extend(&block.keys);
+                    continue;
+                }
+                let cut = Cut { below, surely };
+                let to = &mut counters[self.differences::<W>(&block.keys)];
+                let [counted, ..] =
+                    self.count_below(&block, &[cut], lanes, buffers, Some(&mut *to));
+                found += counted.pairs;
+                if !counted.in_doubt {
+                    continue;
+                }
+                for (key, lane) in self.in_doubt(&block, cut, lanes, buffers) {
+                    let (mut running, mut max) = (visit.maximum[lane], max[lane]);
+                    if self.stands_in() {
+                        running =
+                            self.largest_of_lane(lane, &visit.until, running, true, lanes, buffers);
+                        max = self.largest_of_lane(lane, &last.until, max, true, lanes, buffers);
+                    }
+                    let gap = self.gap_of::<f32, W>(&block, key, lane, running, lanes, buffers);
+                    let (gap, risen) = (f64::from(gap), f64::from(max - running));
+                    let is_lost = rule.is_lost(gap, risen);
+                    if gap <= rule.threshold && !is_lost {
+                        found -= 1;
+                        to[block.keys.end - 1 - key + lane] -= 1;
+                    }
+                    let is_close = (gap - rule.threshold).abs() <= UNDECIDED_NATS;
+                    undecided += u64::from(is_close && !is_lost);
                 }
             }
-            let limits = GapLimits {
-                threshold: &blind_from,
-                undecided: undecided_band.each_ref().map(|ends| &ends[..]),
-            };
-            let to = &mut counters[self.differences::<W>(&block.keys)];
-            let by_difference = if losing { None } else { Some(&mut *to) };
-            let beyond = self.count_beyond(&block, limits, &running, lanes, buffers, by_difference);
-            undecided += beyond.undecided;
-            if !losing {
-                found += beyond.pairs;
-                continue;
-            }
-            let mut terms = std::mem::take(&mut buffers.terms);
-            let ones = &mut terms[..block.keys.len() * W];
-            let gaps = self.gaps::<f32, W>(&block, lanes, &running, buffers);
-            let reached = &visits[number].maximum;
-            let risen: [f64; W] = std::array::from_fn(|lane| f64::from(max[lane] - reached[lane]));
-            found += lost_pairs(settings, lost, gaps, &blind_from, &risen, ones);
-            add_ones::<W>(ones, to);
-            buffers.terms = terms;
         }
         self.add_runs(plan, &blind, lanes);
         let counts = &mut self.counts.plans[plan];
@@ -142,35 +213,113 @@ impl Taker<'_> {
         counts.undecided += undecided;
     }
 
-    /// Largest entry of each lane in each block.
+    /// Before which visit everything was scaled by zero.
     #[inline(always)]
-    fn find_highs<const W: usize>(
+    fn killed<const W: usize>(
         &self,
-        key_block: usize,
+        rule: &Rule<'_>,
+        visits: &[Visit<W>],
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
-    ) {
-        let kept = self.is_own && key_block >= ScoreTile::BLOCK;
+    ) -> Killed<W> {
+        let mut killed = Killed {
+            before: [0; W],
+            some: false,
+        };
+        let kill = -rule.plan.exp.zero_below;
+        let slack = if self.stands_in() { self.slack } else { 0.0 };
+        for (number, pair) in visits.windows(2).enumerate() {
+            let mut most = [f32::NEG_INFINITY; W];
+            for lane in 0..W {
+                most[lane] = pair[1].maximum[lane] - pair[0].maximum[lane];
+            }
+            let most = most.into_iter().fold(f32::NEG_INFINITY, f32::max);
+            if f64::from(most) + slack <= kill {
+                continue;
+            }
+            for lane in lanes.alive() {
+                let [mut before, mut after] = [0, 1].map(|i: usize| pair[i].maximum[lane]);
+                if self.stands_in() && (f64::from(after - before) - kill).abs() <= slack {
+                    before =
+                        self.largest_of_lane(lane, &pair[0].until, before, true, lanes, buffers);
+                    after = self.largest_of_lane(lane, &pair[1].until, after, true, lanes, buffers);
+                }
+                if f64::from(after - before) > kill {
+                    killed.before[lane] = number + 1;
+                    killed.some = true;
+                }
+            }
+        }
+        killed
+    }
+
+    /// Largest score of each lane in each block: of the forward pass where those stand in, or else of the plan.
+    #[inline(always)]
+    fn find_highs<const W: usize>(&self, whole: bool, lanes: &Lanes<W>, buffers: &mut TileScratch) {
+        let of_forward = self.is_own || self.stands_in();
         let mut highs = std::mem::take(&mut buffers.highs);
         highs.clear();
         let mut diagonal = 0;
         for index in 0..buffers.blocks.len() {
             let block = buffers.blocks[index].clone();
-            if kept && block.diagonal {
+            if !of_forward {
+                let mut high = [f32::LOWEST; W];
+                self.raise(&block, lanes, buffers, &mut high);
+                highs.extend_from_slice(&high);
+            } else if !whole {
+                let (max, last) = (&lanes.max, &lanes.last_key);
+                let (_, high) = self.tile.range_of_pairs(block.keys, max, last);
+                highs.extend_from_slice(&high[..W]);
+            } else if block.diagonal {
                 highs.extend_from_slice(&buffers.diagonal[diagonal]);
                 diagonal += 1;
-                continue;
-            }
-            if kept {
+            } else {
                 highs.extend_from_slice(self.tile.ends(block.keys.start).high);
-                continue;
             }
-            let mut high = [f32::LOWEST; W];
-            self.raise(&block, lanes, buffers, &mut high);
-            highs.extend_from_slice(&high);
         }
         buffers.highs = highs;
     }
+}
+
+/// See [`Taker::killed`].
+struct Killed<const W: usize> {
+    before: [usize; W],
+    some: bool,
+}
+
+/// [`Rule::bounds`] of every lane at one visit.
+#[inline(always)]
+fn visit_bounds<const W: usize>(
+    rule: &Rule<'_>,
+    visit: &Visit<W>,
+    max: &[f32; W],
+    killed: &Killed<W>,
+    number: usize,
+    off: f64,
+    lanes: &Lanes<W>,
+) -> ([f32; W], [f32; W]) {
+    let (mut below, mut surely) = ([f32::NEG_INFINITY; W], [f32::NEG_INFINITY; W]);
+    for lane in 0..W {
+        let (running, max) = (f64::from(visit.maximum[lane]), f64::from(max[lane]));
+        let bounds = rule.bounds(running, max, off);
+        let bounds = if number < killed.before[lane] {
+            // Every pair is blind, whatever it scores.
+            (f32::INFINITY, f32::INFINITY)
+        } else {
+            (bounds.0 as f32, bounds.1 as f32)
+        };
+        below[lane] = if lanes.good[lane] {
+            bounds.0
+        } else {
+            below[lane]
+        };
+        surely[lane] = if lanes.good[lane] {
+            bounds.1
+        } else {
+            surely[lane]
+        };
+    }
+    (below, surely)
 }
 
 /// Cuts the tile's blocks into parts where a plan's are narrower; the whole ones, which are to be put back.
@@ -194,61 +343,6 @@ fn parts(blocks: &[Block], n: usize) -> Vec<Block> {
     parts.collect()
 }
 
-/// Two gaps: undecided are the pairs above the first and not above the second.
-fn undecided_ends(threshold: f64) -> (f32, f32) {
-    let close = |gap: f32| (f64::from(gap) - threshold).abs() <= UNDECIDED_NATS;
-    let mut low = (threshold - 2.0 * UNDECIDED_NATS) as f32;
-    while !close(low.next_up()) {
-        low = low.next_up();
-        if f64::from(low) > threshold + UNDECIDED_NATS {
-            // The floats around the threshold are wider apart than the band.
-            return (f32::INFINITY, f32::INFINITY);
-        }
-    }
-    let mut high = low;
-    while close(high.next_up()) {
-        high = high.next_up();
-    }
-    (low, high)
-}
-
-/// Writes 1 over every pair that is beyond its lane's threshold or lost in the accumulator, 0 over the others; how many there are.
-#[inline(always)]
-fn lost_pairs<const W: usize>(
-    plan: &PrecisionPlan,
-    lost: f64,
-    gaps: &[f32],
-    threshold: &[f32; W],
-    risen: &[f64; W],
-    out: &mut [f32],
-) -> u64 {
-    let mut found = [0.0_f32; W];
-    let rows = gaps.as_chunks::<W>().0.iter();
-    for (gap, out) in rows.zip(out.as_chunks_mut::<W>().0) {
-        // What is certain in a loop that vectorises; the exact rule takes an exponential.
-        let (mut blind, mut open) = ([0.0_f32; W], [0_u8; W]);
-        for lane in 0..W {
-            let total = f64::from(gap[lane]) + risen[lane];
-            let certain = gap[lane] > threshold[lane] || total > lost + CAST_NATS;
-            blind[lane] = if certain { 1.0 } else { 0.0 };
-            open[lane] = u8::from(!certain && total > lost - CAST_NATS);
-        }
-        if open != [0; W] {
-            for lane in (0..W).filter(|&lane| open[lane] == 1) {
-                if is_lost(plan, f64::from(gap[lane]), risen[lane]) {
-                    blind[lane] = 1.0;
-                }
-            }
-        }
-        for lane in 0..W {
-            found[lane] += blind[lane];
-        }
-        *out = blind;
-    }
-    // At most a block's pairs: exact.
-    found.iter().sum::<f32>() as u64
-}
-
 /// The tile's blocks in the order of the visit, with the running maxima.
 #[inline(always)]
 fn visits<const W: usize>(
@@ -265,6 +359,7 @@ fn visits<const W: usize>(
             }
             _ => visits.push(Visit {
                 blocks: index..index + 1,
+                until: 0..0,
                 maximum: [f32::LOWEST; W],
             }),
         }
@@ -273,7 +368,12 @@ fn visits<const W: usize>(
         visits.reverse();
     }
     let mut running = [f32::LOWEST; W];
+    let n = buffers.blocks.len();
     for visit in &mut visits {
+        visit.until = match order {
+            BlockOrder::NewestFirst => visit.blocks.start..n,
+            _ => 0..visit.blocks.end,
+        };
         for index in visit.blocks.clone() {
             let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
             for lane in 0..W {
