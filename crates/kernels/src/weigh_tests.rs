@@ -3,7 +3,7 @@
 use super::*;
 use crate::common::{Bias, Case, shape};
 use crate::forward::{AttentionOptions, attention_on};
-use crate::lane_counts::{Below, Beyond, CUTS, Cut, GapLimits};
+use crate::lane_counts::{Below, CUTS, Cut};
 use crate::lane_loops::LaneBias;
 use crate::lanes::Isa;
 use crate::observer::{AttentionObserver, HeadSink, ScoreRows};
@@ -80,7 +80,7 @@ fn compare(tile: &ScoreTile<'_>) {
         let block = tile.weigh(keys.clone(), &max, &share, LIMITS.map(Some), to);
         let visible = tile.visible(keys.clone(), &max, VISIBLE, RECENT, false);
         check_range(tile, &keys, (&max, &last_key), &seen, &gap);
-        check_beyond(tile, &keys, (&max, &last_key), &seen);
+        check_below(tile, &keys, (&max, &last_key), &seen);
         // Certain and uncertain: limits may be reached by a rounding.
         let mut counts = [[0_u64; 2]; 2];
         let mut all_seen = true;
@@ -198,7 +198,7 @@ fn check_range(
     }
 }
 
-fn check_beyond(
+fn check_below(
     tile: &ScoreTile<'_>,
     keys: &Range<usize>,
     (max, last_key): (&[f32], &[i32]),
@@ -207,10 +207,6 @@ fn check_beyond(
     let n = tile.lanes;
     let gaps = GAPS.map(|gap| (0..n).map(|lane| gap + lane as f32 / 64.0).collect());
     let [low, high]: [Vec<f32>; 2] = gaps;
-    let limits = GapLimits {
-        threshold: &high,
-        undecided: [&low, &high],
-    };
     // Scores below bounds that are surely below no other.
     let bound =
         |gaps: &[f32]| -> Vec<f32> { max.iter().zip(gaps).map(|(m, gap)| m - gap).collect() };
@@ -229,12 +225,8 @@ fn check_beyond(
     ];
     for bias in biases {
         let last = bias.is_none().then_some(last_key);
-        let mut ones = vec![0; keys.len() + n];
-        let found = tile.beyond(keys.clone(), bias, max, last, limits, Some(&mut ones));
-        let mut expected = Beyond::default();
-        let mut by_difference = vec![0; keys.len() + n];
         let mut below = [Below::default(); CUTS];
-        let mut below_by_difference = by_difference.clone();
+        let mut by_difference = vec![0; keys.len() + n];
         let mut doubts = Vec::new();
         for (j, key) in keys.clone().enumerate() {
             for lane in 0..n {
@@ -245,31 +237,22 @@ fn check_beyond(
                     Some(LaneBias::ByKey(bias)) => raw + bias[j],
                     Some(LaneBias::ByDifference(bias)) => raw + bias[keys.len() - 1 - j + lane],
                 };
-                let gap = max[lane] - score;
-                expected.undecided += u64::from(gap > low[lane] && gap <= high[lane]);
-                let difference = keys.len() - 1 - j + lane;
-                if gap > high[lane] {
-                    expected.pairs += 1;
-                    by_difference[difference] += 1;
-                }
                 for (below, cut) in below.iter_mut().zip(&cuts) {
                     below.pairs += u64::from(score < cut.below[lane]);
                     below.in_doubt |= score < cut.below[lane] && score >= cut.surely[lane];
                 }
                 if score < from_low[lane] {
-                    below_by_difference[difference] += 1;
+                    by_difference[keys.len() - 1 - j + lane] += 1;
                     if score >= from_high[lane] {
                         doubts.push((key, lane));
                     }
                 }
             }
         }
-        assert_eq!(found, expected, "keys {keys:?} of {n} lanes");
-        assert_eq!(ones, by_difference);
         let mut ones = vec![0; keys.len() + n];
         let found = tile.below(keys.clone(), bias, last, &cuts, Some(&mut ones));
         assert_eq!(found, below, "keys {keys:?} of {n} lanes");
-        assert_eq!(ones, below_by_difference);
+        assert_eq!(ones, by_difference);
         let mut found = tile.in_doubt(keys.clone(), bias, last, cuts[0]);
         found.sort_unstable();
         assert_eq!(found, doubts);

@@ -1,4 +1,9 @@
-//! Scores under bounds that are known but for a little.
+//! How many scores of a block lie below bounds of their rows that are known but for a little, at which differences, and where that
+//! little matters.
+#![allow(
+    unsafe_code,
+    reason = "raw loads and stores; each block states why it is sound"
+)]
 #![allow(
     clippy::needless_range_loop,
     reason = "constant indices into register arrays; iterators can push the arrays into memory"
@@ -6,11 +11,10 @@
 
 use std::ops::Range;
 
-use super::{Pairs, Scores, Seen, Values, check_sums, total};
 use crate::lane_loops::{LaneBias, Terms, along_diagonals, with_lane_bias};
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::score_tile::{ScoreTile, check_block};
-use crate::tile::{NoBias, TILE_MAX};
+use crate::tile::{AddBias, NoBias, TILE_MAX};
 use crate::weigh::relative_keys;
 
 /// A bound on the scores of each lane, known but for a little.
@@ -115,13 +119,109 @@ pub fn count_below(
     })
 }
 
+/// Pairs of one block, the lengths checked.
+struct Pairs<'a> {
+    lanes: usize,
+    raw: &'a [f32],
+    keys: Range<usize>,
+    bias: Option<LaneBias<'a>>,
+    last_key: Option<&'a [i32]>,
+}
+
+impl<'a> Pairs<'a> {
+    /// `bias` is that of the forward pass if it is not given. With `last_key`, pairs of a lane behind its last key (-1: all of them) are
+    /// left out.
+    fn new(
+        tile: &'a ScoreTile<'_>,
+        keys: Range<usize>,
+        bias: Option<LaneBias<'a>>,
+        last_key: Option<&'a [i32]>,
+    ) -> Self {
+        let n = tile.lanes;
+        assert!(
+            last_key.is_none_or(|last| last.len() == n),
+            "one value a lane"
+        );
+        check_block(&keys);
+        let fits = match bias {
+            None => true,
+            Some(LaneBias::ByKey(bias)) => bias.len() == keys.len(),
+            Some(LaneBias::ByDifference(bias)) => bias.len() + 1 == keys.len() + n,
+        };
+        assert!(fits, "bias of {} keys", keys.len());
+        Self {
+            lanes: n,
+            raw: tile.raw(keys.clone()),
+            // Resolved here: there are enough versions of the loops.
+            bias: bias.or_else(|| tile.lane_bias(&keys)),
+            keys,
+            last_key,
+        }
+    }
+}
+
+/// Scores of a block.
+trait Scores: Copy {
+    /// Of key `j` and vector `v`.
+    ///
+    /// # Safety
+    /// They are in the block.
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V;
+}
+
+/// Raw scores, `[keys, lanes]`, and the bias.
+#[derive(Clone, Copy)]
+struct Biased<B> {
+    raw: *const f32,
+    bias: B,
+}
+
+impl<B: AddBias> Scores for Biased<B> {
+    #[inline(always)]
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let raw = s.load(self.raw.add((j * NV + v) * S::WIDTH));
+            self.bias.add(s, raw, j, v)
+        }
+    }
+}
+
+/// Scores of the pairs up to each lane's last key, counted from the block's first; infinity behind it, which is below nothing.
+#[derive(Clone, Copy)]
+struct Seen<C> {
+    scores: C,
+    last: *const f32,
+}
+
+impl<C: Scores> Scores for Seen<C> {
+    #[inline(always)]
+    unsafe fn at<S: Lanes, const NV: usize>(self, s: S, j: usize, v: usize) -> S::V {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            let last = s.load(self.last.add(v * S::WIDTH));
+            let score = self.scores.at::<S, NV>(s, j, v);
+            s.select(s.le(s.splat(j as f32), last), score, s.splat(f32::INFINITY))
+        }
+    }
+}
+
+/// Sum of some counters, without what does not fit.
+#[inline(always)]
+fn total(counters: &[u32]) -> u32 {
+    counters.iter().fold(0, |sum, &n| sum.wrapping_add(n))
+}
+
 fn check(lanes: usize, keys: usize, cuts: &[Cut<'_>], by_difference: Option<&[u32]>) {
     let fits = |cut: &Cut<'_>| cut.below.len() == lanes && cut.surely.len() == lanes;
     assert!(
         (1..=CUTS).contains(&cuts.len()) && lanes <= TILE_MAX && cuts.iter().all(fits),
         "one value a lane"
     );
-    check_sums(keys, lanes, by_difference);
+    assert!(
+        by_difference.is_none_or(|to| to.len() == keys + lanes),
+        "counts of {keys} keys"
+    );
 }
 
 /// Two cuts at a time: three are seldom.
@@ -138,24 +238,20 @@ fn in_parts(
     found
 }
 
-/// Calls `$body` with the values of `$pairs` as `$values`.
+/// Calls `$body` with the scores of `$pairs` as `$scores`.
 macro_rules! with_scores {
-    ($pairs:expr, $values:ident => $body:expr) => {
+    ($pairs:expr, $scores:ident => $body:expr) => {
         with_lane_bias!($pairs.bias, $pairs.keys, bias => {
-            let scores = Scores {
-                raw: $pairs.raw.as_ptr(),
-                bias,
-            };
+            let raw = $pairs.raw.as_ptr();
+            let $scores = Biased { raw, bias };
             match $pairs.last_key {
-                None => {
-                    let $values = scores;
-                    $body
-                }
+                None => $body,
                 Some(last) => {
                     let last = relative_keys(last, &$pairs.keys);
-                    let $values = Seen {
-                        values: scores,
-                        last: last.as_ptr(),
+                    let last = last.as_ptr();
+                    let $scores = Seen {
+                        scores: $scores,
+                        last,
                     };
                     $body
                 }
@@ -172,7 +268,7 @@ fn count_scores<S: Lanes>(
     to: Option<&mut [u32]>,
 ) -> [Below; CUTS] {
     let (keys, lanes) = (pairs.keys.len(), pairs.lanes);
-    with_scores!(pairs, values => count_block(s, values, keys, lanes, cuts, to))
+    with_scores!(pairs, biased => count_block(s, biased, keys, lanes, cuts, to))
 }
 
 #[inline(always)]
@@ -183,17 +279,18 @@ fn count_plain<S: Lanes>(
     cuts: &[Cut<'_>],
     to: Option<&mut [u32]>,
 ) -> [Below; CUTS] {
-    let values = Scores {
+    let keys = scores.len() / lanes;
+    let scores = Biased {
         raw: scores.as_ptr(),
         bias: NoBias,
     };
-    count_block(s, values, scores.len() / lanes, lanes, cuts, to)
+    count_block(s, scores, keys, lanes, cuts, to)
 }
 
 #[inline(always)]
-fn count_block<S: Lanes, V: Values>(
+fn count_block<S: Lanes, C: Scores>(
     s: S,
-    values: V,
+    scores: C,
     keys: usize,
     lanes: usize,
     cuts: &[Cut<'_>],
@@ -203,9 +300,9 @@ fn count_block<S: Lanes, V: Values>(
     unsafe {
         // The tiles that there are: see `sized_tile`.
         match (S::WIDTH == 16, lanes / S::WIDTH) {
-            (_, 1) => count_vectors::<S, V, 1>(s, values, keys, cuts, to),
-            (false, 2) => count_vectors::<S, V, 2>(s, values, keys, cuts, to),
-            (true, 3) => count_vectors::<S, V, 3>(s, values, keys, cuts, to),
+            (_, 1) => count_vectors::<S, C, 1>(s, scores, keys, cuts, to),
+            (false, 2) => count_vectors::<S, C, 2>(s, scores, keys, cuts, to),
+            (true, 3) => count_vectors::<S, C, 3>(s, scores, keys, cuts, to),
             (_, n) => unreachable!("a tile of {n} vectors"),
         }
     }
@@ -214,9 +311,9 @@ fn count_block<S: Lanes, V: Values>(
 /// # Safety
 /// As for [`count_lanes`].
 #[inline(always)]
-unsafe fn count_vectors<S: Lanes, V: Values, const NV: usize>(
+unsafe fn count_vectors<S: Lanes, C: Scores, const NV: usize>(
     s: S,
-    values: V,
+    scores: C,
     keys: usize,
     cuts: &[Cut<'_>],
     to: Option<&mut [u32]>,
@@ -224,28 +321,28 @@ unsafe fn count_vectors<S: Lanes, V: Values, const NV: usize>(
     // SAFETY: by the caller's promise.
     unsafe {
         match (cuts.len(), to) {
-            (1, None) => count_lanes::<S, V, NV, 1, false>(s, values, keys, cuts, &mut []),
-            (1, Some(to)) => count_lanes::<S, V, NV, 1, true>(s, values, keys, cuts, to),
-            (2, None) => count_lanes::<S, V, NV, 2, false>(s, values, keys, cuts, &mut []),
-            (2, Some(to)) => count_lanes::<S, V, NV, 2, true>(s, values, keys, cuts, to),
+            (1, None) => count_lanes::<S, C, NV, 1, false>(s, scores, keys, cuts, &mut []),
+            (1, Some(to)) => count_lanes::<S, C, NV, 1, true>(s, scores, keys, cuts, to),
+            (2, None) => count_lanes::<S, C, NV, 2, false>(s, scores, keys, cuts, &mut []),
+            (2, Some(to)) => count_lanes::<S, C, NV, 2, true>(s, scores, keys, cuts, to),
             (n, _) => unreachable!("{n} cuts at a time"),
         }
     }
 }
 
 /// # Safety
-/// `values` has `keys` rows of a tile, every cut a value a lane, `to` one value for every key and a tile if `OWN`.
+/// `scores` has `keys` rows of a tile, every cut a value a lane, `to` one value for every key and a tile if `OWN`.
 #[inline(always)]
-unsafe fn count_lanes<S: Lanes, V: Values, const NV: usize, const N: usize, const OWN: bool>(
+unsafe fn count_lanes<S: Lanes, C: Scores, const NV: usize, const N: usize, const OWN: bool>(
     s: S,
-    values: V,
+    scores: C,
     keys: usize,
     cuts: &[Cut<'_>],
     to: &mut [u32],
 ) -> [Below; CUTS] {
     let zero = s.splat(0.0);
-    let mut counting = Counting::<S, V, NV, N, OWN> {
-        values,
+    let mut counting = Counting::<S, C, NV, N, OWN> {
+        scores,
         below: [[zero; NV]; N],
         // The larger of this and any value is the value.
         top: [[s.splat(f32::NAN); NV]; N],
@@ -287,8 +384,8 @@ unsafe fn count_lanes<S: Lanes, V: Values, const NV: usize, const N: usize, cons
 }
 
 /// Scores below some cuts.
-struct Counting<S: Lanes, V, const NV: usize, const N: usize, const OWN: bool> {
-    values: V,
+struct Counting<S: Lanes, C, const NV: usize, const N: usize, const OWN: bool> {
+    scores: C,
     below: [[S::V; NV]; N],
     /// The largest of those below.
     top: [[S::V; NV]; N],
@@ -296,13 +393,13 @@ struct Counting<S: Lanes, V, const NV: usize, const N: usize, const OWN: bool> {
     found: [[S::V; NV]; N],
 }
 
-impl<S: Lanes, V: Values, const NV: usize, const N: usize, const OWN: bool> Terms<S>
-    for Counting<S, V, NV, N, OWN>
+impl<S: Lanes, C: Scores, const NV: usize, const N: usize, const OWN: bool> Terms<S>
+    for Counting<S, C, NV, N, OWN>
 {
     #[inline(always)]
     unsafe fn add(&mut self, s: S, j: usize, v: usize, mut sum: S::V) -> S::V {
         // SAFETY: by the caller's promise.
-        let value = unsafe { self.values.at::<S, NV>(s, j, v) };
+        let value = unsafe { self.scores.at::<S, NV>(s, j, v) };
         for i in 0..N {
             let below = s.lt(value, self.below[i][v]);
             let top = self.top[i][v];
@@ -329,18 +426,18 @@ fn doubts_of_scores<S: Lanes>(
     cut: Cut<'_>,
     found: &mut Vec<(usize, usize)>,
 ) {
-    with_scores!(pairs, values => match pairs.lanes / S::WIDTH {
-        1 => doubts::<S, _, 1>(s, values, pairs.keys.len(), cut, found),
-        2 => doubts::<S, _, 2>(s, values, pairs.keys.len(), cut, found),
-        3 => doubts::<S, _, 3>(s, values, pairs.keys.len(), cut, found),
+    with_scores!(pairs, scores => match pairs.lanes / S::WIDTH {
+        1 => doubts::<S, _, 1>(s, scores, pairs.keys.len(), cut, found),
+        2 => doubts::<S, _, 2>(s, scores, pairs.keys.len(), cut, found),
+        3 => doubts::<S, _, 3>(s, scores, pairs.keys.len(), cut, found),
         n => unreachable!("a tile of {n} vectors"),
     });
 }
 
 #[inline(always)]
-fn doubts<S: Lanes, V: Values, const NV: usize>(
+fn doubts<S: Lanes, C: Scores, const NV: usize>(
     s: S,
-    values: V,
+    scores: C,
     keys: usize,
     cut: Cut<'_>,
     found: &mut Vec<(usize, usize)>,
@@ -350,7 +447,7 @@ fn doubts<S: Lanes, V: Values, const NV: usize>(
         for v in 0..NV {
             // SAFETY: `in_doubt` has checked every length; no vector is wider than 16.
             unsafe {
-                let value = values.at::<S, NV>(s, j, v);
+                let value = scores.at::<S, NV>(s, j, v);
                 let below = s.load(cut.below.as_ptr().add(v * S::WIDTH));
                 let surely = s.load(cut.surely.as_ptr().add(v * S::WIDTH));
                 // What is surely below is out of the question.
