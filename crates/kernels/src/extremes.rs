@@ -90,6 +90,21 @@ impl ScoreTile<'_> {
         )
     }
 
+    /// Each lane's largest score over a block or a part of one before the diagonal, whose every key every lane sees. Lanes that take no part
+    /// hold anything.
+    ///
+    /// # Panics
+    /// As [`ScoreTile::weigh`], and if a key is not before the diagonal.
+    pub fn highs(&self, keys: Range<usize>) -> [f32; TILE_MAX] {
+        check_block(&keys);
+        assert!(keys.end <= self.diagonal_from(), "keys {keys:?}");
+        dispatch!(
+            self.isa,
+            high_lanes,
+            (tile: &ScoreTile<'_>, keys: Range<usize>) -> [f32; TILE_MAX] = (self, keys)
+        )
+    }
+
     /// Largest raw scores of the pairs of a block whose gap from `max`, one value a lane, is not above `gap` nats; `all` says that none is. Lanes that take no
     /// part hold anything.
     ///
@@ -239,6 +254,26 @@ unsafe fn scan_range<S: Lanes, B: AddBias>(
         }
     }
     (low, high)
+}
+
+#[inline(always)]
+fn high_lanes<S: Lanes>(s: S, tile: &ScoreTile<'_>, keys: Range<usize>) -> [f32; TILE_MAX] {
+    let mut highs = [f32::NEG_INFINITY; TILE_MAX];
+    let raw = tile.raw(keys.clone()).as_ptr();
+    with_lane_bias!(tile.lane_bias(&keys), keys, bias => {
+        for v in 0..tile.lanes / S::WIDTH {
+            let mut high = s.splat(f32::NEG_INFINITY);
+            // SAFETY: `raw` has a row of a tile for every key, which the bias covers; no tile is wider than `TILE_MAX`.
+            unsafe {
+                for j in 0..keys.len() {
+                    let raw = s.load(raw.add(j * tile.lanes + v * S::WIDTH));
+                    high = s.max(bias.add(s, raw, j, v), high);
+                }
+                s.store(highs.as_mut_ptr().add(v * S::WIDTH), high);
+            }
+        }
+    });
+    highs
 }
 
 #[inline(always)]

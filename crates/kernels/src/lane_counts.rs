@@ -160,6 +160,25 @@ impl<'a> Pairs<'a> {
     }
 }
 
+/// [`ScoreTile::in_doubt`] for scores `[keys, lanes]`, at most a block, whose first key is 0.
+///
+/// # Panics
+/// Likewise.
+pub fn find_in_doubt(lanes: usize, scores: &[f32], cut: Cut<'_>) -> Vec<(usize, usize)> {
+    let keys = scores.len() / lanes;
+    assert!(scores.len() == keys * lanes, "{lanes} lanes");
+    check_block(&(0..keys));
+    check(lanes, keys, &[cut], None);
+    let mut found = Vec::new();
+    dispatch!(
+        Isa::of_lanes(lanes),
+        plain_doubts,
+        (lanes: usize, scores: &[f32], cut: Cut<'_>, found: &mut Vec<(usize, usize)>)
+            = (lanes, scores, cut, &mut found)
+    );
+    found
+}
+
 /// Scores of a block.
 trait Scores: Copy {
     /// Of key `j` and vector `v`.
@@ -426,12 +445,41 @@ fn doubts_of_scores<S: Lanes>(
     cut: Cut<'_>,
     found: &mut Vec<(usize, usize)>,
 ) {
-    with_scores!(pairs, scores => match pairs.lanes / S::WIDTH {
-        1 => doubts::<S, _, 1>(s, scores, pairs.keys.len(), cut, found),
-        2 => doubts::<S, _, 2>(s, scores, pairs.keys.len(), cut, found),
-        3 => doubts::<S, _, 3>(s, scores, pairs.keys.len(), cut, found),
+    let (keys, lanes) = (pairs.keys.len(), pairs.lanes);
+    with_scores!(pairs, scores => doubts_of_block(s, scores, keys, lanes, cut, found));
+}
+
+#[inline(always)]
+fn plain_doubts<S: Lanes>(
+    s: S,
+    lanes: usize,
+    scores: &[f32],
+    cut: Cut<'_>,
+    found: &mut Vec<(usize, usize)>,
+) {
+    let keys = scores.len() / lanes;
+    let scores = Biased {
+        raw: scores.as_ptr(),
+        bias: NoBias,
+    };
+    doubts_of_block(s, scores, keys, lanes, cut, found);
+}
+
+#[inline(always)]
+fn doubts_of_block<S: Lanes, C: Scores>(
+    s: S,
+    scores: C,
+    keys: usize,
+    lanes: usize,
+    cut: Cut<'_>,
+    found: &mut Vec<(usize, usize)>,
+) {
+    match lanes / S::WIDTH {
+        1 => doubts::<S, C, 1>(s, scores, keys, cut, found),
+        2 => doubts::<S, C, 2>(s, scores, keys, cut, found),
+        3 => doubts::<S, C, 3>(s, scores, keys, cut, found),
         n => unreachable!("a tile of {n} vectors"),
-    });
+    }
 }
 
 #[inline(always)]
@@ -503,6 +551,16 @@ mod tests {
                     assert_eq!(found, expected, "{lanes} lanes, {keys} keys");
                     assert_eq!(ones, by_difference, "{lanes} lanes, {keys} keys");
                 }
+                let mut doubts = find_in_doubt(lanes, &scores, cuts[0]);
+                doubts.sort_unstable();
+                let pairs = scores
+                    .iter()
+                    .enumerate()
+                    .map(|(i, score)| (i / lanes, i % lanes, score));
+                let expected =
+                    pairs.filter(|&(_, lane, score)| *score < high[lane] && *score >= low[lane]);
+                let expected: Vec<_> = expected.map(|(key, lane, _)| (key, lane)).collect();
+                assert_eq!(doubts, expected, "{lanes} lanes, {keys} keys");
             }
         }
     }

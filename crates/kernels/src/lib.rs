@@ -61,7 +61,7 @@ pub use backward::{
 pub use extremes::{BlockRange, VisibleBlock};
 pub use forward::{AttentionOptions, attention, attention_with, attention_workspace_bytes};
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
-pub use lane_counts::{Below, CUTS, Cut, count_below};
+pub use lane_counts::{Below, CUTS, Cut, count_below, find_in_doubt};
 pub use lane_loops::{LaneBias, lane_gaps, raise, sum_by_difference};
 pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};

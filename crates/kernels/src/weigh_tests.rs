@@ -145,13 +145,13 @@ fn compare(tile: &ScoreTile<'_>) {
             looks.push(tile.visible(keys.clone(), &max, VISIBLE, RECENT, true));
         }
         for visible in looks {
-            for lane in (0..n).filter(|&lane| good(lane)) {
+            for lane in (0..tile.lanes).filter(|&lane| good(lane)) {
                 let found = [visible.far, visible.near, visible.size].map(|x| x[lane]);
                 assert_eq!(found, [far[lane], near[lane], size[lane]], "lane {lane}");
             }
         }
     }
-    for lane in (0..n).filter(|&lane| good(lane)) {
+    for lane in (0..tile.lanes).filter(|&lane| good(lane)) {
         let found = f64::from(tile.row_gap[lane]);
         assert!(
             (found - gap_sums[lane]).abs() <= 1e-5 * (1.0 + gap_sums[lane]),
@@ -192,6 +192,10 @@ fn check_range(
     if keys.end <= tile.diagonal_from() {
         tile.ranges(keys.clone(), max, last_key, &mut ranges);
         assert_eq!(ranges.len(), 2);
+        let all = tile.highs(keys.clone());
+        for lane in (0..tile.lanes).filter(|&lane| last_key[lane] >= 0) {
+            assert_eq!(all[lane], highs[lane], "lane {lane}");
+        }
     }
     for range in ranges {
         assert_eq!((range.near, range.far, range.raw), (near, far, size));

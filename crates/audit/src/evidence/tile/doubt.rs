@@ -36,7 +36,7 @@ impl Taker<'_> {
                 Some(max) => max[lane],
                 None => {
                     let all = 0..buffers.blocks.len();
-                    self.largest_of_lane(lane, &all, lanes.max[lane], false, lanes, buffers)
+                    self.largest_of_lane(lane, &all, lanes.max[lane], lanes, buffers)
                 }
             };
             let gap = self.gap_of::<T, W>(block, key, lane, max, lanes, buffers);
@@ -76,14 +76,12 @@ impl Taker<'_> {
     }
 
     /// Largest entry of one lane over some of the tile's blocks, of a group that shares the sums of the forward pass: its biases are finite,
-    /// and gaps of its entries nearly those of the scores, of which `known` is the largest. `cut`: the largest of each block are in the
-    /// buffers, and the blocks need not be whole.
+    /// and gaps of its entries nearly those of the scores, of which `known` is the largest.
     pub(super) fn largest_of_lane<T: Carrier, const W: usize>(
         &self,
         lane: usize,
         blocks: &Range<usize>,
         known: f32,
-        cut: bool,
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) -> T {
@@ -92,18 +90,10 @@ impl Taker<'_> {
         }
         // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
         let most = self.slack + ROOM_NATS;
-        let first_diagonal = buffers.blocks.len() - buffers.diagonal.len();
         let mut largest = T::LOWEST;
         for index in blocks.clone() {
             let block = buffers.blocks[index].clone();
-            let high = if cut {
-                buffers.highs[index * W + lane]
-            } else if block.diagonal {
-                buffers.diagonal[index - first_diagonal][lane]
-            } else {
-                self.tile.ends(block.keys.start).high[lane]
-            };
-            if f64::from(known - high) > most {
+            if f64::from(known - self.high(&block, buffers)[lane]) > most {
                 continue;
             }
             let entries = self.entries::<T, W>(&block, T::LOWEST, lanes, buffers);

@@ -1,6 +1,6 @@
 //! Entries of a block under the plans of one group: their maxima, their gaps, and which pairs lie beyond thresholds.
 
-use kernels::{Below, CUTS, Cut, LaneBias, count_below};
+use kernels::{Below, CUTS, Cut, LaneBias, count_below, find_in_doubt};
 
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
@@ -140,12 +140,11 @@ impl Taker<'_> {
             return self.tile.in_doubt(block.keys.clone(), bias, last, cut);
         }
         let entries = self.entries(block, f32::INFINITY, lanes, buffers);
-        let pairs = entries.iter().enumerate().filter(|&(i, &entry)| {
-            let lane = i % W;
-            entry < cut.below[lane] && !(entry < cut.surely[lane])
-        });
+        let pairs = find_in_doubt(W, entries, cut);
+        let first = block.keys.start;
         pairs
-            .map(|(i, _)| (block.keys.start + i / W, i % W))
+            .into_iter()
+            .map(|(j, lane)| (first + j, lane))
             .collect()
     }
 

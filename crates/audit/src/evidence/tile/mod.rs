@@ -236,6 +236,10 @@ fn array<const W: usize>(values: &[f32]) -> &[f32; W] {
     values.try_into().expect("one value a lane")
 }
 
+fn array_mut<const W: usize>(values: &mut [f32]) -> &mut [f32; W] {
+    values.try_into().expect("one value a lane")
+}
+
 /// The first `G` values.
 #[inline(always)]
 fn group<T, const G: usize>(values: &[T]) -> &[T; G] {

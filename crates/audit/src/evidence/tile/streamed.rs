@@ -16,7 +16,7 @@ use numerics::{Format, PrecisionPlan};
 
 use super::criteria::ROUNDINGS;
 use super::plans::{Ranges, Taker};
-use super::{Block, Lanes, TileScratch, array};
+use super::{Block, Lanes, TileScratch, array, array_mut};
 use crate::evidence::plan::{is_lost, lost_beyond};
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
@@ -115,8 +115,7 @@ impl Taker<'_> {
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
-        let whole = key_block >= ScoreTile::BLOCK;
-        self.find_highs(whole, lanes, buffers);
+        self.find_highs(order, lanes, buffers);
         let visits = visits::<W>(buffers, key_block, order);
         let rule = Rule::new(&self.job.plans[plan], rules);
         let Some(last) = visits.last() else { return };
@@ -190,9 +189,8 @@ impl Taker<'_> {
                 for (key, lane) in self.in_doubt(&block, cut, lanes, buffers) {
                     let (mut running, mut max) = (visit.maximum[lane], max[lane]);
                     if self.stands_in() {
-                        running =
-                            self.largest_of_lane(lane, &visit.until, running, true, lanes, buffers);
-                        max = self.largest_of_lane(lane, &last.until, max, true, lanes, buffers);
+                        running = self.largest_of_lane(lane, &visit.until, running, lanes, buffers);
+                        max = self.largest_of_lane(lane, &last.until, max, lanes, buffers);
                     }
                     let gap = self.gap_of::<f32, W>(&block, key, lane, running, lanes, buffers);
                     let (gap, risen) = (f64::from(gap), f64::from(max - running));
@@ -240,9 +238,8 @@ impl Taker<'_> {
             for lane in lanes.alive() {
                 let [mut before, mut after] = [0, 1].map(|i: usize| pair[i].maximum[lane]);
                 if self.stands_in() && (f64::from(after - before) - kill).abs() <= slack {
-                    before =
-                        self.largest_of_lane(lane, &pair[0].until, before, true, lanes, buffers);
-                    after = self.largest_of_lane(lane, &pair[1].until, after, true, lanes, buffers);
+                    before = self.largest_of_lane(lane, &pair[0].until, before, lanes, buffers);
+                    after = self.largest_of_lane(lane, &pair[1].until, after, lanes, buffers);
                 }
                 if f64::from(after - before) > kill {
                     killed.before[lane] = number + 1;
@@ -253,31 +250,72 @@ impl Taker<'_> {
         killed
     }
 
-    /// Largest score of each lane in each block: of the forward pass where those stand in, or else of the plan.
+    /// Largest score of each lane in each block: of the forward pass where those stand in, or else of the plan. Of a part of a block that
+    /// cannot raise a maximum, that of the block.
     #[inline(always)]
-    fn find_highs<const W: usize>(&self, whole: bool, lanes: &Lanes<W>, buffers: &mut TileScratch) {
+    fn find_highs<const W: usize>(
+        &self,
+        order: BlockOrder,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
         let of_forward = self.is_own || self.stands_in();
         let mut highs = std::mem::take(&mut buffers.highs);
-        highs.clear();
-        let mut diagonal = 0;
-        for index in 0..buffers.blocks.len() {
+        let n = buffers.blocks.len();
+        if highs.len() < n * W {
+            highs.resize(n * W, 0.0);
+        }
+        let mut running = [f32::LOWEST; W];
+        for visited in 0..n {
+            let index = match order {
+                BlockOrder::NewestFirst => n - 1 - visited,
+                _ => visited,
+            };
             let block = buffers.blocks[index].clone();
+            let to: &mut [f32; W] = array_mut(&mut highs[index * W..(index + 1) * W]);
             if !of_forward {
-                let mut high = [f32::LOWEST; W];
-                self.raise(&block, lanes, buffers, &mut high);
-                highs.extend_from_slice(&high);
-            } else if !whole {
+                *to = [f32::LOWEST; W];
+                self.raise(&block, lanes, buffers, to);
+                continue;
+            }
+            *to = *array(self.high(&block, buffers));
+            let mut raises = false;
+            for lane in 0..W {
+                raises |= to[lane] > running[lane];
+            }
+            if !raises {
+                continue;
+            }
+            if block.keys.len() == ScoreTile::BLOCK {
+                // They are those of the block.
+            } else if !block.diagonal {
+                to.copy_from_slice(&self.tile.highs(block.keys)[..W]);
+            } else {
                 let (max, last) = (&lanes.max, &lanes.last_key);
                 let (_, high) = self.tile.range_of_pairs(block.keys, max, last);
-                highs.extend_from_slice(&high[..W]);
-            } else if block.diagonal {
-                highs.extend_from_slice(&buffers.diagonal[diagonal]);
-                diagonal += 1;
-            } else {
-                highs.extend_from_slice(self.tile.ends(block.keys.start).high);
+                to.copy_from_slice(&high[..W]);
+            }
+            for lane in 0..W {
+                let high = to[lane];
+                running[lane] = if high > running[lane] {
+                    high
+                } else {
+                    running[lane]
+                };
             }
         }
         buffers.highs = highs;
+    }
+
+    /// Largest score of each lane, of the forward pass, in the block that a block is or is a part of.
+    pub(super) fn high<'b>(&'b self, block: &Block, buffers: &'b TileScratch) -> &'b [f32] {
+        let start = block.keys.start / ScoreTile::BLOCK * ScoreTile::BLOCK;
+        if block.diagonal {
+            let first = self.tile.diagonal_from().max(self.tile.proven_zero_before);
+            &buffers.diagonal[(start - first) / ScoreTile::BLOCK]
+        } else {
+            self.tile.ends(start).high
+        }
     }
 }
 
