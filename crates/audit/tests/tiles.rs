@@ -313,3 +313,17 @@ fn short_sequences_count_the_same() {
         }
     }
 }
+
+/// Scores from a fraction of a nat to hundreds, slopes from steep to nearly flat, and as many keys as it happens.
+#[test]
+fn many_inputs_count_the_same() {
+    let families = [Family::Bloom, Family::Mpt, Family::Falcon, Family::Custom];
+    for seed in 0..12_u64 {
+        let of = |n: u64, step: u64| (seed * step + 7) % n;
+        let family = families[of(4, 1) as usize];
+        let slopes = [0.9 / (1 + of(13, 5)) as f64, 0.11 / (1 + of(29, 3)) as f64];
+        let spread = [0.3, 1.0, 2.5, 5.0, 9.0, 20.0][of(6, 11) as usize];
+        let case = Case::random(family, &slopes, 90 + of(701, 97) as usize, spread, seed);
+        check(&case.named("a sweep"), &plans(family, &SPECS));
+    }
+}

@@ -88,6 +88,27 @@ impl ScoreTile<'_> {
         );
     }
 
+    /// Writes the entries of the keys `keys`, `hidden` behind a lane's last key, to `out`, `[keys, lanes]`.
+    ///
+    /// # Panics
+    /// As [`ScoreTile::raise_rounded`].
+    pub fn rounded_entries(
+        &self,
+        keys: Range<usize>,
+        entries: &RoundedEntries<'_>,
+        last_key: &[i32],
+        hidden: f32,
+        out: &mut [f32],
+    ) {
+        assert!(out.len() == keys.len() * self.lanes, "one value a lane");
+        let block = self.rounded(keys, entries, last_key, self.lanes);
+        dispatch!(
+            self.isa,
+            fill,
+            (block: &Rounds<'_>, hidden: f32, out: &mut [f32]) = (&block, hidden, out)
+        );
+    }
+
     fn rounded<'a>(
         &'a self,
         keys: Range<usize>,
@@ -225,6 +246,29 @@ fn raise_by<S: Lanes, B: AddBias>(s: S, block: &Rounds<'_>, bias: B, max: &mut [
                 top = s.max(s.select(s.le(s.splat(j as f32), last), entry, lowest), top);
             }
             s.store(max.as_mut_ptr().add(at), top);
+        }
+    }
+}
+
+#[inline(always)]
+fn fill<S: Lanes>(s: S, block: &Rounds<'_>, hidden: f32, out: &mut [f32]) {
+    with_entries!(block, bias => fill_by(s, block, bias, hidden, out));
+}
+
+#[inline(always)]
+fn fill_by<S: Lanes, B: AddBias>(s: S, block: &Rounds<'_>, bias: B, hidden: f32, out: &mut [f32]) {
+    let hidden = s.splat(hidden);
+    for v in 0..block.lanes / S::WIDTH {
+        let at = v * S::WIDTH;
+        // SAFETY: the callers have checked every length.
+        unsafe {
+            let last = s.load(block.last.as_ptr().add(at));
+            for j in 0..block.n {
+                let raw = s.load(block.raw.as_ptr().add(j * block.lanes + at));
+                let entry = bias.add(s, raw, j, v);
+                let entry = s.select(s.le(s.splat(j as f32), last), entry, hidden);
+                s.store(out.as_mut_ptr().add(j * block.lanes + at), entry);
+            }
         }
     }
 }

@@ -78,6 +78,13 @@ impl Taker<'_> {
         buffers: &'b mut TileScratch,
     ) -> &'b mut [T] {
         let entries = &mut T::entries(buffers)[..block.keys.len() * W];
+        let rounded = self.table.rounded::<W>(self.tile.first_query, &block.keys);
+        if let (Some(rounded), Some(out)) = (rounded, T::narrow_all(entries)) {
+            let (keys, hidden) = (block.keys.clone(), hidden.to_f32());
+            self.tile
+                .rounded_entries(keys, &rounded, &lanes.last_key, hidden, out);
+            return entries;
+        }
         let raw = self.tile.raw(block.keys.clone());
         self.table
             .entries::<T, W>(raw, self.tile.first_query, &block.keys, entries);

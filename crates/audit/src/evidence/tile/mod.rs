@@ -82,6 +82,8 @@ trait Carrier: Entry {
     fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]);
     /// Values of f32, if these are.
     fn narrow<const W: usize>(values: &mut [Self; W]) -> Option<&mut [f32; W]>;
+    /// The same.
+    fn narrow_all(values: &mut [Self]) -> Option<&mut [f32]>;
 }
 
 impl Carrier for f32 {
@@ -96,6 +98,10 @@ impl Carrier for f32 {
     fn narrow<const W: usize>(values: &mut [f32; W]) -> Option<&mut [f32; W]> {
         Some(values)
     }
+
+    fn narrow_all(values: &mut [f32]) -> Option<&mut [f32]> {
+        Some(values)
+    }
 }
 
 impl Carrier for f64 {
@@ -104,6 +110,10 @@ impl Carrier for f64 {
     }
 
     fn narrow<const W: usize>(_values: &mut [f64; W]) -> Option<&mut [f32; W]> {
+        None
+    }
+
+    fn narrow_all(_values: &mut [f64]) -> Option<&mut [f32]> {
         None
     }
 
