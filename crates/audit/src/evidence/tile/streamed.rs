@@ -186,22 +186,9 @@ impl Taker<'_> {
                 if !counted.in_doubt {
                     continue;
                 }
-                for (key, lane) in self.in_doubt(&block, cut, lanes, buffers) {
-                    let (mut running, mut max) = (visit.maximum[lane], max[lane]);
-                    if self.stands_in() {
-                        running = self.largest_of_lane(lane, &visit.until, running, lanes, buffers);
-                        max = self.largest_of_lane(lane, &last.until, max, lanes, buffers);
-                    }
-                    let gap = self.gap_of::<f32, W>(&block, key, lane, running, lanes, buffers);
-                    let (gap, risen) = (f64::from(gap), f64::from(max - running));
-                    let is_lost = rule.is_lost(gap, risen);
-                    if gap <= rule.threshold && !is_lost {
-                        found -= 1;
-                        to[block.keys.end - 1 - key + lane] -= 1;
-                    }
-                    let is_close = (gap - rule.threshold).abs() <= UNDECIDED_NATS;
-                    undecided += u64::from(is_close && !is_lost);
-                }
+                let visits = (visit, last);
+                let more = self.decide(&rule, &block, cut, visits, lanes, buffers, to);
+                (found, undecided) = (found - more.seen, undecided + more.undecided);
             }
         }
         self.add_runs(plan, &blind, lanes);
@@ -209,6 +196,40 @@ impl Taker<'_> {
         counts.by_offset.put_tiles(counters);
         counts.blind += found;
         counts.undecided += undecided;
+    }
+
+    /// Decides the pairs of a block that are in doubt, which `to` has counted as blind, by difference: those that are seen are taken out. Of
+    /// the visits, that of the block, and the last one.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
+    fn decide<const W: usize>(
+        &self,
+        rule: &Rule<'_>,
+        block: &Block,
+        cut: Cut<'_>,
+        (visit, last): (&Visit<W>, &Visit<W>),
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+        to: &mut [u32],
+    ) -> Decided {
+        let mut decided = Decided::default();
+        for (key, lane) in self.in_doubt(block, cut, lanes, buffers) {
+            let (mut running, mut max) = (visit.maximum[lane], last.maximum[lane]);
+            if self.stands_in() {
+                running = self.largest_of_lane(lane, &visit.until, running, lanes, buffers);
+                max = self.largest_of_lane(lane, &last.until, max, lanes, buffers);
+            }
+            let gap = self.gap_of::<f32, W>(block, key, lane, running, lanes, buffers);
+            let (gap, risen) = (f64::from(gap), f64::from(max - running));
+            let is_lost = rule.is_lost(gap, risen);
+            if gap <= rule.threshold && !is_lost {
+                decided.seen += 1;
+                to[block.keys.end - 1 - key + lane] -= 1;
+            }
+            let is_close = (gap - rule.threshold).abs() <= UNDECIDED_NATS;
+            decided.undecided += u64::from(is_close && !is_lost);
+        }
+        decided
     }
 
     /// Before which visit everything was scaled by zero.
@@ -317,6 +338,13 @@ impl Taker<'_> {
             self.tile.ends(start).high
         }
     }
+}
+
+/// See [`Taker::decide`].
+#[derive(Default)]
+struct Decided {
+    seen: u64,
+    undecided: u64,
 }
 
 /// See [`Taker::killed`].
