@@ -112,7 +112,8 @@ pub struct PlanEvidence {
     /// Largest distance at which a pair that is not blind was seen.
     pub last_visible_distance: Option<u64>,
     /// Pairs whose gap was so near the threshold (`2^-16` nats, or what the rounding of the row's sum moves it by) that a
-    /// runtime which adds or exponentiates in another order may decide otherwise.
+    /// runtime which adds or exponentiates in another order may decide otherwise. What a streaming plan loses in its accumulator
+    /// anyway is not among them.
     pub undecided_pairs: u64,
     /// Rows whose scores overflow under this plan, so that the runtime's weights are NaN: none of their pairs is counted
     /// as blind, and none as seen.
