@@ -8,92 +8,21 @@
 //! A pair is blind if it lies far enough below the running maximum, or far enough below the final one: whichever comes first is one
 //! bound on its score, known but for roundings and for the cast of its numerator. What lies between is decided pair by pair.
 
-use std::ops::Range;
+mod rule;
+mod visits;
 
 use kernels::{Cut, ScoreTile};
 use numerics::plan::{BlockOrder, ZeroRule};
-use numerics::{Format, PrecisionPlan};
 
 use super::criteria::ROUNDINGS;
 use super::plans::{Ranges, Taker};
 use super::{Block, Lanes, TileScratch, array, array_mut};
-use crate::evidence::plan::{is_lost, lost_beyond};
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
+use rule::Rule;
+use visits::{Visit, visits};
 
-/// One visit of a streaming kernel.
-struct Visit<const W: usize> {
-    /// Indices of the tile's blocks.
-    blocks: Range<usize>,
-    /// The same, and those of all visits before.
-    until: Range<usize>,
-    /// Running maximum of each lane.
-    maximum: [f32; W],
-}
-
-/// When a streaming plan loses a weight.
-struct Rule<'a> {
-    plan: &'a PrecisionPlan,
-    /// Gaps to the running maximum above it are zero numerators, nats.
-    threshold: f64,
-    /// Gaps to the final maximum above it are lost in the accumulator, nats, but for what a cast moves numerators by.
-    lost: f64,
-    /// Up to this gap to the running maximum numerators are normal numbers, nats.
-    normal: f64,
-    /// How far casts move those, nats.
-    normal_cast: f64,
-    /// Rises of the maximum of up to this much lose nothing but zeros, nats.
-    harmless: f64,
-}
-
-impl<'a> Rule<'a> {
-    fn new(plan: &'a PrecisionPlan, rules: &PlanRules) -> Self {
-        let casts = [plan.exp.format, plan.probability];
-        let smallest = casts
-            .iter()
-            .fold(0.0, |most: f64, cast| most.max(cast.min_normal()));
-        let half_step = |format: &Format| 0.5_f64.powi(format.significand_bits() as i32);
-        // A numerator that is not zero is no smaller than the smallest subnormal of either format.
-        let exponent = |format: Format| format.min_subnormal_exponent();
-        let least = casts.into_iter().map(exponent).fold(i32::MIN, i32::max);
-        let keeps = exponent(plan.accumulator) <= least;
-        Self {
-            plan,
-            threshold: rules.own.gap(1.0),
-            lost: lost_beyond(plan),
-            normal: -smallest.ln() - plan.max_offset - CAST_NATS,
-            normal_cast: 1.01 * casts.iter().map(half_step).sum::<f64>() + 1e-9,
-            // Half of it is still rounded up.
-            harmless: if keeps { 0.5 } else { -1.0 },
-        }
-    }
-
-    /// Bounds on the scores that are blind where the running maximum is `running` and the final one `max`: all below the second, none
-    /// from the first on. `off`: how far gaps of these scores may be off, nats.
-    #[inline(always)]
-    fn bounds(&self, running: f64, max: f64, off: f64) -> (f64, f64) {
-        let risen = max - running;
-        let zero = (running - self.threshold, off + UNDECIDED_NATS);
-        let is_normal = self.lost - risen + CAST_NATS < self.normal;
-        let cast = if is_normal {
-            self.normal_cast
-        } else {
-            CAST_NATS
-        };
-        let lost = (max - self.lost, off + cast);
-        let (below, surely) = (zero.0 + zero.1, zero.0 - zero.1);
-        if risen + off > self.harmless {
-            (below.max(lost.0 + lost.1), surely.max(lost.0 - lost.1))
-        } else {
-            (below, surely)
-        }
-    }
-
-    /// Whether a pair is lost in the accumulator; `gap` to the running maximum, which then rises by `risen`.
-    fn is_lost(&self, gap: f64, risen: f64) -> bool {
-        gap + risen > self.lost - CAST_NATS && is_lost(self.plan, gap, risen)
-    }
-}
+pub(super) use visits::cut_blocks;
 
 impl Taker<'_> {
     /// Whether a plan can be taken from a tile: its blocks are whole blocks here or whole parts of one, its threshold is that of the
@@ -386,71 +315,4 @@ fn visit_bounds<const W: usize>(
         };
     }
     (below, surely)
-}
-
-/// Cuts the tile's blocks into parts where a plan's are narrower; the whole ones, which are to be put back.
-pub(super) fn cut_blocks(key_block: usize, buffers: &mut TileScratch) -> Option<Vec<Block>> {
-    (key_block < ScoreTile::BLOCK).then(|| {
-        let parts = parts(&buffers.blocks, key_block);
-        std::mem::replace(&mut buffers.blocks, parts)
-    })
-}
-
-/// Blocks cut into parts of `n` keys. Bounds on the gaps of a block hold for its parts.
-fn parts(blocks: &[Block], n: usize) -> Vec<Block> {
-    let part_of = |block: &Block, start: usize| Block {
-        keys: start..(start + n).min(block.keys.end),
-        ..block.clone()
-    };
-    let parts = blocks.iter().flat_map(|block| {
-        let starts = block.keys.clone().step_by(n);
-        starts.map(move |start| part_of(block, start))
-    });
-    parts.collect()
-}
-
-/// The tile's blocks in the order of the visit, with the running maxima.
-#[inline(always)]
-fn visits<const W: usize>(
-    buffers: &TileScratch,
-    key_block: usize,
-    order: BlockOrder,
-) -> Vec<Visit<W>> {
-    let mut visits: Vec<Visit<W>> = Vec::new();
-    let number = |index: usize| buffers.blocks[index].keys.start / key_block;
-    for index in 0..buffers.blocks.len() {
-        match visits.last_mut() {
-            Some(visit) if number(visit.blocks.start) == number(index) => {
-                visit.blocks.end = index + 1;
-            }
-            _ => visits.push(Visit {
-                blocks: index..index + 1,
-                until: 0..0,
-                maximum: [f32::LOWEST; W],
-            }),
-        }
-    }
-    if order == BlockOrder::NewestFirst {
-        visits.reverse();
-    }
-    let mut running = [f32::LOWEST; W];
-    let n = buffers.blocks.len();
-    for visit in &mut visits {
-        visit.until = match order {
-            BlockOrder::NewestFirst => visit.blocks.start..n,
-            _ => 0..visit.blocks.end,
-        };
-        for index in visit.blocks.clone() {
-            let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
-            for lane in 0..W {
-                running[lane] = if high[lane] > running[lane] {
-                    high[lane]
-                } else {
-                    running[lane]
-                };
-            }
-        }
-        visit.maximum = running;
-    }
-    visits
 }

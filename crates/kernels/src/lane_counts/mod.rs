@@ -4,18 +4,18 @@
     unsafe_code,
     reason = "raw loads and stores; each block states why it is sound"
 )]
-#![allow(
-    clippy::needless_range_loop,
-    reason = "constant indices into register arrays; iterators can push the arrays into memory"
-)]
+
+mod count;
+mod doubts;
 
 use std::ops::Range;
 
-use crate::lane_loops::{LaneBias, Terms, along_diagonals, with_lane_bias};
+use crate::lane_loops::LaneBias;
 use crate::lanes::{Isa, Lanes, dispatch};
 use crate::score_tile::{ScoreTile, check_block};
-use crate::tile::{AddBias, NoBias, TILE_MAX};
-use crate::weigh::relative_keys;
+use crate::tile::{AddBias, TILE_MAX};
+use count::{count_plain, count_scores};
+use doubts::{doubts_of_scores, plain_doubts};
 
 /// A bound on the scores of each lane, known but for a little.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +119,25 @@ pub fn count_below(
     })
 }
 
+/// [`ScoreTile::in_doubt`] for scores `[keys, lanes]`, at most a block, whose first key is 0.
+///
+/// # Panics
+/// Likewise.
+pub fn find_in_doubt(lanes: usize, scores: &[f32], cut: Cut<'_>) -> Vec<(usize, usize)> {
+    let keys = scores.len() / lanes;
+    assert!(scores.len() == keys * lanes, "{lanes} lanes");
+    check_block(&(0..keys));
+    check(lanes, keys, &[cut], None);
+    let mut found = Vec::new();
+    dispatch!(
+        Isa::of_lanes(lanes),
+        plain_doubts,
+        (lanes: usize, scores: &[f32], cut: Cut<'_>, found: &mut Vec<(usize, usize)>)
+            = (lanes, scores, cut, &mut found)
+    );
+    found
+}
+
 /// Pairs of one block, the lengths checked.
 struct Pairs<'a> {
     lanes: usize,
@@ -158,25 +177,6 @@ impl<'a> Pairs<'a> {
             last_key,
         }
     }
-}
-
-/// [`ScoreTile::in_doubt`] for scores `[keys, lanes]`, at most a block, whose first key is 0.
-///
-/// # Panics
-/// Likewise.
-pub fn find_in_doubt(lanes: usize, scores: &[f32], cut: Cut<'_>) -> Vec<(usize, usize)> {
-    let keys = scores.len() / lanes;
-    assert!(scores.len() == keys * lanes, "{lanes} lanes");
-    check_block(&(0..keys));
-    check(lanes, keys, &[cut], None);
-    let mut found = Vec::new();
-    dispatch!(
-        Isa::of_lanes(lanes),
-        plain_doubts,
-        (lanes: usize, scores: &[f32], cut: Cut<'_>, found: &mut Vec<(usize, usize)>)
-            = (lanes, scores, cut, &mut found)
-    );
-    found
 }
 
 /// Scores of a block.
@@ -223,12 +223,6 @@ impl<C: Scores> Scores for Seen<C> {
             s.select(s.le(s.splat(j as f32), last), score, s.splat(f32::INFINITY))
         }
     }
-}
-
-/// Sum of some counters, without what does not fit.
-#[inline(always)]
-fn total(counters: &[u32]) -> u32 {
-    counters.iter().fold(0, |sum, &n| sum.wrapping_add(n))
 }
 
 fn check(lanes: usize, keys: usize, cuts: &[Cut<'_>], by_difference: Option<&[u32]>) {
@@ -278,242 +272,7 @@ macro_rules! with_scores {
         })
     };
 }
-
-#[inline(always)]
-fn count_scores<S: Lanes>(
-    s: S,
-    pairs: &Pairs<'_>,
-    cuts: &[Cut<'_>],
-    to: Option<&mut [u32]>,
-) -> [Below; CUTS] {
-    let (keys, lanes) = (pairs.keys.len(), pairs.lanes);
-    with_scores!(pairs, biased => count_block(s, biased, keys, lanes, cuts, to))
-}
-
-#[inline(always)]
-fn count_plain<S: Lanes>(
-    s: S,
-    lanes: usize,
-    scores: &[f32],
-    cuts: &[Cut<'_>],
-    to: Option<&mut [u32]>,
-) -> [Below; CUTS] {
-    let keys = scores.len() / lanes;
-    let scores = Biased {
-        raw: scores.as_ptr(),
-        bias: NoBias,
-    };
-    count_block(s, scores, keys, lanes, cuts, to)
-}
-
-#[inline(always)]
-fn count_block<S: Lanes, C: Scores>(
-    s: S,
-    scores: C,
-    keys: usize,
-    lanes: usize,
-    cuts: &[Cut<'_>],
-    to: Option<&mut [u32]>,
-) -> [Below; CUTS] {
-    // SAFETY: the callers have checked every length.
-    unsafe {
-        // The tiles that there are: see `sized_tile`.
-        match (S::WIDTH == 16, lanes / S::WIDTH) {
-            (_, 1) => count_vectors::<S, C, 1>(s, scores, keys, cuts, to),
-            (false, 2) => count_vectors::<S, C, 2>(s, scores, keys, cuts, to),
-            (true, 3) => count_vectors::<S, C, 3>(s, scores, keys, cuts, to),
-            (_, n) => unreachable!("a tile of {n} vectors"),
-        }
-    }
-}
-
-/// # Safety
-/// As for [`count_lanes`].
-#[inline(always)]
-unsafe fn count_vectors<S: Lanes, C: Scores, const NV: usize>(
-    s: S,
-    scores: C,
-    keys: usize,
-    cuts: &[Cut<'_>],
-    to: Option<&mut [u32]>,
-) -> [Below; CUTS] {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        match (cuts.len(), to) {
-            (1, None) => count_lanes::<S, C, NV, 1, false>(s, scores, keys, cuts, &mut []),
-            (1, Some(to)) => count_lanes::<S, C, NV, 1, true>(s, scores, keys, cuts, to),
-            (2, None) => count_lanes::<S, C, NV, 2, false>(s, scores, keys, cuts, &mut []),
-            (2, Some(to)) => count_lanes::<S, C, NV, 2, true>(s, scores, keys, cuts, to),
-            (n, _) => unreachable!("{n} cuts at a time"),
-        }
-    }
-}
-
-/// # Safety
-/// `scores` has `keys` rows of a tile, every cut a value a lane, `to` one value for every key and a tile if `OWN`.
-#[inline(always)]
-unsafe fn count_lanes<S: Lanes, C: Scores, const NV: usize, const N: usize, const OWN: bool>(
-    s: S,
-    scores: C,
-    keys: usize,
-    cuts: &[Cut<'_>],
-    to: &mut [u32],
-) -> [Below; CUTS] {
-    let zero = s.splat(0.0);
-    let mut counting = Counting::<S, C, NV, N, OWN> {
-        scores,
-        below: [[zero; NV]; N],
-        // The larger of this and any value is the value.
-        top: [[s.splat(f32::NAN); NV]; N],
-        found: [[zero; NV]; N],
-    };
-    let before = if OWN { total(to) } else { 0 };
-    let mut found = [Below::default(); CUTS];
-    // SAFETY: by the caller's promise.
-    unsafe {
-        for v in 0..NV {
-            for i in 0..N {
-                counting.below[i][v] = s.load(cuts[i].below.as_ptr().add(v * S::WIDTH));
-            }
-        }
-        if OWN {
-            let to = to.as_mut_ptr().cast::<f32>();
-            along_diagonals::<S, _, NV, 2>(s, &mut counting, keys, to);
-        } else {
-            for j in 0..keys {
-                for v in 0..NV {
-                    counting.add(s, j, v, zero);
-                }
-            }
-        }
-        for i in 0..N {
-            for v in 0..NV {
-                let surely = s.load(cuts[i].surely.as_ptr().add(v * S::WIDTH));
-                // False where nothing is below.
-                let under = s.select(s.le(surely, counting.top[i][v]), s.splat(1.0), zero);
-                found[i].in_doubt |= !s.all(s.le(under, zero));
-                found[i].pairs += s.tallied(counting.found[i][v]);
-            }
-        }
-    }
-    if OWN {
-        found[0].pairs = u64::from(total(to).wrapping_sub(before));
-    }
-    found
-}
-
-/// Scores below some cuts.
-struct Counting<S: Lanes, C, const NV: usize, const N: usize, const OWN: bool> {
-    scores: C,
-    below: [[S::V; NV]; N],
-    /// The largest of those below.
-    top: [[S::V; NV]; N],
-    /// How many. Those below the first cut are summed by difference if `OWN`.
-    found: [[S::V; NV]; N],
-}
-
-impl<S: Lanes, C: Scores, const NV: usize, const N: usize, const OWN: bool> Terms<S>
-    for Counting<S, C, NV, N, OWN>
-{
-    #[inline(always)]
-    unsafe fn add(&mut self, s: S, j: usize, v: usize, mut sum: S::V) -> S::V {
-        // SAFETY: by the caller's promise.
-        let value = unsafe { self.scores.at::<S, NV>(s, j, v) };
-        for i in 0..N {
-            let below = s.lt(value, self.below[i][v]);
-            let top = self.top[i][v];
-            self.top[i][v] = s.select(below, s.max(top, value), top);
-            if OWN && i == 0 {
-                sum = s.tally(below, sum);
-            } else {
-                self.found[i][v] = s.tally(below, self.found[i][v]);
-            }
-        }
-        sum
-    }
-
-    #[inline(always)]
-    fn join(s: S, a: S::V, b: S::V) -> S::V {
-        s.add_counters(a, b)
-    }
-}
-
-#[inline(always)]
-fn doubts_of_scores<S: Lanes>(
-    s: S,
-    pairs: &Pairs<'_>,
-    cut: Cut<'_>,
-    found: &mut Vec<(usize, usize)>,
-) {
-    let (keys, lanes) = (pairs.keys.len(), pairs.lanes);
-    with_scores!(pairs, scores => doubts_of_block(s, scores, keys, lanes, cut, found));
-}
-
-#[inline(always)]
-fn plain_doubts<S: Lanes>(
-    s: S,
-    lanes: usize,
-    scores: &[f32],
-    cut: Cut<'_>,
-    found: &mut Vec<(usize, usize)>,
-) {
-    let keys = scores.len() / lanes;
-    let scores = Biased {
-        raw: scores.as_ptr(),
-        bias: NoBias,
-    };
-    doubts_of_block(s, scores, keys, lanes, cut, found);
-}
-
-#[inline(always)]
-fn doubts_of_block<S: Lanes, C: Scores>(
-    s: S,
-    scores: C,
-    keys: usize,
-    lanes: usize,
-    cut: Cut<'_>,
-    found: &mut Vec<(usize, usize)>,
-) {
-    match lanes / S::WIDTH {
-        1 => doubts::<S, C, 1>(s, scores, keys, cut, found),
-        2 => doubts::<S, C, 2>(s, scores, keys, cut, found),
-        3 => doubts::<S, C, 3>(s, scores, keys, cut, found),
-        n => unreachable!("a tile of {n} vectors"),
-    }
-}
-
-#[inline(always)]
-fn doubts<S: Lanes, C: Scores, const NV: usize>(
-    s: S,
-    scores: C,
-    keys: usize,
-    cut: Cut<'_>,
-    found: &mut Vec<(usize, usize)>,
-) {
-    let mut some = [0.0_f32; 16];
-    for j in 0..keys {
-        for v in 0..NV {
-            // SAFETY: `in_doubt` has checked every length; no vector is wider than 16.
-            unsafe {
-                let value = scores.at::<S, NV>(s, j, v);
-                let below = s.load(cut.below.as_ptr().add(v * S::WIDTH));
-                let surely = s.load(cut.surely.as_ptr().add(v * S::WIDTH));
-                // What is surely below is out of the question.
-                let open = s.select(s.lt(value, surely), s.splat(f32::INFINITY), value);
-                if s.all(s.le(below, open)) {
-                    continue;
-                }
-                s.store(some.as_mut_ptr(), open);
-            }
-            for (i, open) in some[..S::WIDTH].iter().enumerate() {
-                let lane = v * S::WIDTH + i;
-                if *open < cut.below[lane] {
-                    found.push((j, lane));
-                }
-            }
-        }
-    }
-}
+use with_scores;
 
 #[cfg(test)]
 mod tests {
