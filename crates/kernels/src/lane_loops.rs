@@ -161,9 +161,9 @@ fn sum_lanes<S: Lanes>(s: S, lanes: usize, values: &[f32], to: &mut [f32]) {
     // SAFETY: the caller has checked the lengths.
     unsafe {
         match lanes / S::WIDTH {
-            1 => along_diagonals::<S, _, 1, 4>(s, &mut Plain::<1>(values), keys, to),
-            2 => along_diagonals::<S, _, 2, 2>(s, &mut Plain::<2>(values), keys, to),
-            3 => along_diagonals::<S, _, 3, 4>(s, &mut Plain::<3>(values), keys, to),
+            1 => along_diagonals::<S, _, 1>(s, &mut Plain::<1>(values), keys, to),
+            2 => along_diagonals::<S, _, 2>(s, &mut Plain::<2>(values), keys, to),
+            3 => along_diagonals::<S, _, 3>(s, &mut Plain::<3>(values), keys, to),
             n => unreachable!("a tile of {n} vectors"),
         }
     }
@@ -182,6 +182,9 @@ impl<S: Lanes, const NV: usize> Terms<S> for Plain<NV> {
 
 /// What is summed by difference.
 pub(crate) trait Terms<S: Lanes> {
+    /// They count something besides, in registers that the sums can not have.
+    const COUNTS: bool = false;
+
     /// `sum` with the terms of vector `v` of key `j`.
     ///
     /// # Safety
@@ -195,12 +198,34 @@ pub(crate) trait Terms<S: Lanes> {
     }
 }
 
-/// Adds the terms of `keys` keys to the sums by difference at `to`, as [`sum_by_difference`] does; `P` runs of keys side by side.
+/// Adds the terms of `keys` keys to the sums by difference at `to`, as [`sum_by_difference`] does.
 ///
 /// # Safety
 /// `terms` has a tile of `NV` vectors for every key, `to` one value for every key and a tile.
 #[inline(always)]
-pub(crate) unsafe fn along_diagonals<S: Lanes, T: Terms<S>, const NV: usize, const P: usize>(
+pub(crate) unsafe fn along_diagonals<S: Lanes, T: Terms<S>, const NV: usize>(
+    s: S,
+    terms: &mut T,
+    keys: usize,
+    to: *mut f32,
+) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        // As many runs as there are registers for: of tiles of two vectors, which are narrow ones, there are half as many.
+        if T::COUNTS || NV == 2 {
+            side_by_side::<S, T, NV, 2>(s, terms, keys, to);
+        } else {
+            side_by_side::<S, T, NV, 4>(s, terms, keys, to);
+        }
+    }
+}
+
+/// [`along_diagonals`] with `P` runs of keys side by side.
+///
+/// # Safety
+/// As for that.
+#[inline(always)]
+unsafe fn side_by_side<S: Lanes, T: Terms<S>, const NV: usize, const P: usize>(
     s: S,
     terms: &mut T,
     keys: usize,

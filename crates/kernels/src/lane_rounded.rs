@@ -355,9 +355,9 @@ fn sum_sized<S: Lanes, P: Round>(
     // SAFETY: the caller has checked the lengths.
     unsafe {
         match lanes / S::WIDTH {
-            1 => sum_rounded::<S, P, 1, 4>(s, weights, share, to),
-            2 => sum_rounded::<S, P, 2, 2>(s, weights, share, to),
-            3 => sum_rounded::<S, P, 3, 4>(s, weights, share, to),
+            1 => sum_rounded::<S, P, 1>(s, weights, share, to),
+            2 => sum_rounded::<S, P, 2>(s, weights, share, to),
+            3 => sum_rounded::<S, P, 3>(s, weights, share, to),
             n => unreachable!("a tile of {n} vectors"),
         }
     }
@@ -366,7 +366,7 @@ fn sum_sized<S: Lanes, P: Round>(
 /// # Safety
 /// `weights` holds rows of a tile, `to` a value for each and a tile.
 #[inline(always)]
-unsafe fn sum_rounded<S: Lanes, P: Round, const NV: usize, const RUNS: usize>(
+unsafe fn sum_rounded<S: Lanes, P: Round, const NV: usize>(
     s: S,
     weights: &[f32],
     share: &[f32],
@@ -383,7 +383,7 @@ unsafe fn sum_rounded<S: Lanes, P: Round, const NV: usize, const RUNS: usize>(
         for v in 0..NV {
             terms.shares[v] = s.load(share.as_ptr().add(v * S::WIDTH));
         }
-        along_diagonals::<S, _, NV, RUNS>(s, &mut terms, keys, to.as_mut_ptr());
+        along_diagonals::<S, _, NV>(s, &mut terms, keys, to.as_mut_ptr());
     }
 }
 

@@ -192,12 +192,7 @@ unsafe fn weigh_keys<S: Lanes, const NV: usize, const L: usize, const ALL: bool>
             (terms.factor[v], terms.absent[v]) = (factor, absent);
         }
         let to = to.as_mut_ptr();
-        // More runs would need more registers than there are.
-        if L == 0 && NV != 2 {
-            along_diagonals::<S, _, NV, 4>(s, &mut terms, n, to);
-        } else {
-            along_diagonals::<S, _, NV, 2>(s, &mut terms, n, to);
-        }
+        along_diagonals::<S, _, NV>(s, &mut terms, n, to);
         let mut found = WeighedBlock {
             first: [0.0; TILE_MAX],
             reaching: [0; 2],
@@ -245,6 +240,8 @@ impl<S: Lanes, const NV: usize, const L: usize, const ALL: bool> Weights<S, NV, 
 impl<S: Lanes, const NV: usize, const L: usize, const ALL: bool> Terms<S>
     for Weights<S, NV, L, ALL>
 {
+    const COUNTS: bool = L > 0;
+
     #[inline(always)]
     unsafe fn add(&mut self, s: S, j: usize, v: usize, sum: S::V) -> S::V {
         // SAFETY: by the caller's promise.

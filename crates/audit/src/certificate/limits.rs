@@ -25,7 +25,7 @@ impl Limits {
         let (mut gap_visible, mut gap_blind) = (numerator, plan.zero_gap(Criterion::Plan, 0.0));
         if let MaxReference::Running { key_block, order } = plan.max_reference {
             let slack = accumulator_slack(plan, length, key_block);
-            let accumulator = plan.accumulator_zero_nats() - plan.max_offset;
+            let accumulator = plan.accumulator_zero_nats();
             gap_visible = gap_visible.min(accumulator - slack);
             let meets_own_key_first = causal && order == BlockOrder::NewestFirst;
             gap_blind = if meets_own_key_first {

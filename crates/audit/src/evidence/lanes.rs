@@ -213,14 +213,7 @@ fn narrow<const W: usize, const GAPS: bool>(
             each::<f32, f32, W, GAPS>(out, raw, bias, max, $entry)
         };
     }
-    macro_rules! rounded {
-        ($scaled:ident, $sum:ident) => {
-            fill!(|raw, bias| Rounding::$sum.apply(Rounding::$scaled.apply(raw) + bias))
-        };
-    }
     match kind {
-        LaneKind::Exact => unreachable!("an f64 table"),
-        LaneKind::F32 => fill!(|raw: f32, bias: f32| raw + bias),
         // Division by a power of two is multiplication by another.
         LaneKind::BeforeScale { scale } if (1.0 / scale).to_bits().trailing_zeros() >= 23 => {
             let inverse = 1.0 / scale;
@@ -229,15 +222,9 @@ fn narrow<const W: usize, const GAPS: bool>(
         LaneKind::BeforeScale { scale } => {
             fill!(|raw: f32, bias: f32| (raw / scale + bias) * scale)
         }
-        LaneKind::Rounded { scaled, sum } => match (scaled, sum) {
-            (Rounding::Keep, Rounding::Bf16) => rounded!(Keep, Bf16),
-            (Rounding::Keep, Rounding::F16) => rounded!(Keep, F16),
-            (Rounding::Bf16, Rounding::Bf16) => rounded!(Bf16, Bf16),
-            (Rounding::F16, Rounding::F16) => rounded!(F16, F16),
-            (Rounding::Bf16, Rounding::Keep) => rounded!(Bf16, Keep),
-            (Rounding::F16, Rounding::Keep) => rounded!(F16, Keep),
-            _ => unreachable!("a rounding that `LaneKind::rounded` refuses"),
-        },
+        LaneKind::Exact | LaneKind::F32 | LaneKind::Rounded { .. } => {
+            unreachable!("{kind:?} has loops of its own")
+        }
     }
 }
 

@@ -204,7 +204,7 @@ impl PlanCounts {
     ) {
         let blocks = visit::<T>(scored, key_block, order);
         let threshold = rules.own.gap(scored.sum);
-        let lost = lost_beyond(plan);
+        let lost = plan.accumulator_zero_nats();
         let max = T::of(scored.max);
         let gap = |reference: T, entry: f64| reference.minus(T::of(entry)).to_f64();
         // Blocks visited before this one were scaled by zero.
@@ -244,13 +244,13 @@ impl PlanCounts {
                 let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
                 for (gap, counter) in gaps.iter().zip(counters) {
                     let gap = gap.to_f64();
-                    let lost = gap + risen > lost - CAST_NATS && is_lost(plan, gap, risen);
-                    let blind = gap > threshold || lost;
+                    let is_lost = is_lost(plan, lost, gap, risen);
+                    let blind = gap > threshold || is_lost;
                     *counter += u32::from(blind);
                     self.blind += u64::from(blind);
                     // What is lost anyway is not undecided.
                     let close = (gap - threshold).abs() <= UNDECIDED_NATS;
-                    self.undecided += u64::from(close && !lost);
+                    self.undecided += u64::from(close && !is_lost);
                 }
             }
         }
@@ -338,14 +338,13 @@ fn sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
     total * offset.exp()
 }
 
-/// Gap to the final maximum, nats, above which a streaming plan's accumulator loses a weight, but for what the cast of its numerator
-/// moves it by, at most [`CAST_NATS`].
-pub(crate) fn lost_beyond(plan: &PrecisionPlan) -> f64 {
-    plan.accumulator_zero_nats() - plan.max_offset
-}
-
-/// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator.
-pub(crate) fn is_lost(plan: &PrecisionPlan, gap: f64, rise: f64) -> bool {
+/// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator. `lost` is
+/// [`PrecisionPlan::accumulator_zero_nats`], which decides where it is far away.
+#[inline]
+pub(crate) fn is_lost(plan: &PrecisionPlan, lost: f64, gap: f64, rise: f64) -> bool {
+    if gap + rise <= lost - CAST_NATS {
+        return false;
+    }
     let numerator = plan
         .exp
         .format

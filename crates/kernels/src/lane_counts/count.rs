@@ -113,7 +113,7 @@ unsafe fn count_lanes<S: Lanes, C: Scores, const NV: usize, const N: usize, cons
         }
         if OWN {
             let to = to.as_mut_ptr().cast::<f32>();
-            along_diagonals::<S, _, NV, 2>(s, &mut counting, keys, to);
+            along_diagonals::<S, _, NV>(s, &mut counting, keys, to);
         } else {
             for j in 0..keys {
                 for v in 0..NV {
@@ -150,6 +150,8 @@ struct Counting<S: Lanes, C, const NV: usize, const N: usize, const OWN: bool> {
 impl<S: Lanes, C: Scores, const NV: usize, const N: usize, const OWN: bool> Terms<S>
     for Counting<S, C, NV, N, OWN>
 {
+    const COUNTS: bool = true;
+
     #[inline(always)]
     unsafe fn add(&mut self, s: S, j: usize, v: usize, mut sum: S::V) -> S::V {
         // SAFETY: by the caller's promise.

@@ -98,10 +98,10 @@ impl PrecisionPlan {
         gap > self.zero_gap(Criterion::Plan, ln_sum)
     }
 
-    /// `T > 0`, nats, for running-maximum plans: a weight scaled down to `exp(-gap)` of the row's final maximum is lost in the
-    /// accumulator iff `gap > T`.
+    /// `T > 0`, nats, for running-maximum plans: a weight scaled down to `exp(-gap - max_offset)`, `gap` to the row's final maximum, is
+    /// lost in the accumulator iff `gap > T`, but for what the cast of its numerator moves it by.
     pub fn accumulator_zero_nats(&self) -> f64 {
-        -f64::from(zero_limit_log2(self.accumulator, Underflow::Gradual)) * LN_2
+        -f64::from(zero_limit_log2(self.accumulator, Underflow::Gradual)) * LN_2 - self.max_offset
     }
 
     /// Whether the zero rule depends on the row's sum.

@@ -72,7 +72,7 @@ impl Taker<'_> {
             hidden: false,
             ..block.clone()
         };
-        self.gaps::<T, W>(&pair, lanes, &[max; W], buffers)[lane]
+        max.minus(self.entries::<T, W>(&pair, T::LOWEST, lanes, buffers)[lane])
     }
 
     /// Largest entry of one lane over some of the tile's blocks, of a group that shares the sums of the forward pass: its biases are finite,

@@ -12,6 +12,11 @@ impl Taker<'_> {
         self.table.is_wide() || (!self.is_own && self.group.shares_sum)
     }
 
+    /// Whether the scores that are compared with bounds are those of the forward pass: its own, or where they stand in.
+    pub(super) fn by_forward(&self) -> bool {
+        self.is_own || self.stands_in()
+    }
+
     /// Largest entry of each lane; lanes without a finite one are counted and dropped.
     #[inline(always)]
     pub(super) fn maximum<T: Carrier, const W: usize>(
@@ -79,7 +84,7 @@ impl Taker<'_> {
     ) -> &'b mut [T] {
         let entries = &mut T::entries(buffers)[..block.keys.len() * W];
         let rounded = self.table.rounded::<W>(self.tile.first_query, &block.keys);
-        if let (Some(rounded), Some(out)) = (rounded, T::narrow_all(entries)) {
+        if let (Some(rounded), Some(out)) = (rounded, T::narrow(entries)) {
             let (keys, hidden) = (block.keys.clone(), hidden.to_f32());
             self.tile
                 .rounded_entries(keys, &rounded, &lanes.last_key, hidden, out);
@@ -165,7 +170,7 @@ impl Taker<'_> {
     ) -> Option<(Option<LaneBias<'a>>, Option<&'a [i32]>)> {
         // No score of a lane that takes no part is below anything.
         let last = block.diagonal.then_some(&lanes.last_key[..]);
-        if self.is_own || self.stands_in() {
+        if self.by_forward() {
             return Some((None, last));
         }
         let bias = self

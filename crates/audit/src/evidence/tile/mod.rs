@@ -81,9 +81,7 @@ trait Carrier: Entry {
     /// Raises each lane's maximum to the largest of `entries`, `[keys, W]`.
     fn raise<const W: usize>(entries: &[Self], max: &mut [Self; W]);
     /// Values of f32, if these are.
-    fn narrow<const W: usize>(values: &mut [Self; W]) -> Option<&mut [f32; W]>;
-    /// The same.
-    fn narrow_all(values: &mut [Self]) -> Option<&mut [f32]>;
+    fn narrow(values: &mut [Self]) -> Option<&mut [f32]>;
 }
 
 impl Carrier for f32 {
@@ -95,11 +93,7 @@ impl Carrier for f32 {
         kernels::raise(W, entries, max);
     }
 
-    fn narrow<const W: usize>(values: &mut [f32; W]) -> Option<&mut [f32; W]> {
-        Some(values)
-    }
-
-    fn narrow_all(values: &mut [f32]) -> Option<&mut [f32]> {
+    fn narrow(values: &mut [f32]) -> Option<&mut [f32]> {
         Some(values)
     }
 }
@@ -109,11 +103,7 @@ impl Carrier for f64 {
         &mut buffers.wide
     }
 
-    fn narrow<const W: usize>(_values: &mut [f64; W]) -> Option<&mut [f32; W]> {
-        None
-    }
-
-    fn narrow_all(_values: &mut [f64]) -> Option<&mut [f32]> {
+    fn narrow(_values: &mut [f64]) -> Option<&mut [f32]> {
         None
     }
 
@@ -240,6 +230,13 @@ fn find_blocks<const W: usize>(
         });
     }
     (raw_max, f64::from(far))
+}
+
+/// Where the sums by difference of some keys are among those of a tile, and one more that gets nothing.
+#[inline(always)]
+fn differences<const W: usize>(tile: &ScoreTile<'_>, keys: &Range<usize>) -> Range<usize> {
+    let nearest = PAD + tile.first_query + 1 - keys.end;
+    nearest..nearest + keys.len() + W
 }
 
 fn array<const W: usize>(values: &[f32]) -> &[f32; W] {

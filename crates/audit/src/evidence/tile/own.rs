@@ -3,7 +3,7 @@
 use kernels::ScoreTile;
 
 use super::plans::ROOM_NATS;
-use super::{Lanes, PAD, TileScratch, array, flush_mass};
+use super::{Lanes, TileScratch, array, differences, flush_mass};
 use crate::evidence::advantage::RECENT;
 use crate::evidence::collector::Job;
 use crate::evidence::head::HeadCounts;
@@ -63,8 +63,7 @@ fn masses<const W: usize>(
             continue;
         }
         oldest = oldest.min(keys.start);
-        let nearest = PAD + tile.first_query + 1 - keys.end;
-        let mass = &mut buffers.mass[nearest..nearest + keys.len() + W];
+        let mass = &mut buffers.mass[differences::<W>(tile, keys)];
         // Mostly the ends of a block say on which side of a limit all its weights are.
         let ends = (
             f64::from(block.near) + ln_sums[0] - ROOM_NATS,
@@ -91,14 +90,9 @@ fn masses<const W: usize>(
     let pairs = lanes.pairs(&(0..tile.keys_end()));
     own.below_bf16 += pairs - reaching[0];
     own.below_f32 += pairs - reaching[1];
-    let differences = (tile.first_query + W).saturating_sub(oldest);
+    let n_sums = (tile.first_query + W).saturating_sub(oldest);
     let length = job.offsets.length();
-    flush_mass(
-        &mut own.mass,
-        &mut buffers.mass,
-        length,
-        differences.min(length),
-    );
+    flush_mass(&mut own.mass, &mut buffers.mass, length, n_sums.min(length));
 }
 
 /// Largest raw scores of the pairs whose weight is not exactly zero.

@@ -8,7 +8,7 @@ use numerics::MaxReference;
 use super::criteria::{Above, Compared, Criteria, Found};
 use super::doubt::Doubt;
 use super::streamed::cut_blocks;
-use super::{Block, Carrier, Lanes, PAD, TileScratch, flush_mass, group};
+use super::{Block, Carrier, Lanes, TileScratch, differences, flush_mass, group};
 use crate::evidence::call::Group;
 use crate::evidence::collector::Job;
 use crate::evidence::head::HeadCounts;
@@ -163,8 +163,7 @@ impl Taker<'_> {
             let keys = &block.keys;
             oldest = oldest.min(keys.start);
             let weights = &buffers.weights[keys.start * W..keys.end * W];
-            let nearest = PAD + self.tile.first_query + 1 - keys.end;
-            let mass = &mut buffers.mass[nearest..nearest + keys.len() + W];
+            let mass = &mut buffers.mass[differences::<W>(self.tile, keys)];
             if let Some(plain) = plain {
                 sum_shares_by_difference(W, weights, &share, plain.of_lanes(), mass);
                 continue;
@@ -178,10 +177,10 @@ impl Taker<'_> {
             .as_mut()
             .expect("the caller has looked");
         let length = self.job.offsets.length();
-        let differences = (self.tile.first_query + W)
+        let n_sums = (self.tile.first_query + W)
             .saturating_sub(oldest)
             .min(length);
-        flush_mass(&mut mass.by_offset, &mut buffers.mass, length, differences);
+        flush_mass(&mut mass.by_offset, &mut buffers.mass, length, n_sums);
     }
 
     /// Counts by each row's own maximum: the two named criteria, and the plan's own rule if it is one of that kind.
@@ -250,7 +249,7 @@ impl Taker<'_> {
             let block = buffers.blocks[index].clone();
             let look = criteria.look(ends);
             let mut below = [Below::default(); CUTS];
-            let to = &mut counters[self.differences::<W>(&block.keys)];
+            let to = &mut counters[differences::<W>(self.tile, &block.keys)];
             if !look.cuts().is_empty() {
                 let to = look.by_own_rule.then_some(&mut *to);
                 below = self.count_below::<W>(&block, look.cuts(), lanes, buffers, to);
@@ -287,10 +286,9 @@ impl Taker<'_> {
         max: Option<&[T; W]>,
         lanes: &Lanes<W>,
     ) -> Compared<'_, W> {
-        let stands_in = self.stands_in();
         let mut compared = [0.0; W];
         match max {
-            Some(max) if !stands_in => {
+            Some(max) if !self.by_forward() => {
                 for lane in 0..W {
                     compared[lane] = max[lane].to_f64();
                 }
@@ -301,15 +299,10 @@ impl Taker<'_> {
                 }
             }
         }
-        let slack = stands_in.then_some((&self.group.slack, self.raw_max));
+        let slack = self
+            .stands_in()
+            .then_some((&self.group.slack, self.raw_max));
         Compared::new(compared, slack, lanes)
-    }
-
-    /// Where the counters of a block are among those of a plan.
-    #[inline(always)]
-    pub(super) fn differences<const W: usize>(&self, keys: &Range<usize>) -> Range<usize> {
-        let nearest = PAD + self.tile.first_query + 1 - keys.end;
-        nearest..nearest + keys.len() + W
     }
 
     /// Counts every pair of some ranges of keys by distance.

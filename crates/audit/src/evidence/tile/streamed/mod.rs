@@ -16,11 +16,11 @@ use numerics::plan::{BlockOrder, ZeroRule};
 
 use super::criteria::ROUNDINGS;
 use super::plans::{Ranges, Taker};
-use super::{Block, Lanes, TileScratch, array, array_mut};
+use super::{Block, Lanes, TileScratch, array, array_mut, differences};
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
 use rule::Rule;
-use visits::{Visit, visits};
+use visits::{Visit, in_order, raise, visits};
 
 pub(super) use visits::cut_blocks;
 
@@ -55,8 +55,7 @@ impl Taker<'_> {
             .alive()
             .fold(0.0, |size: f32, lane| size.max(max[lane].abs()));
         let size = f64::from(size) + rule.threshold + rule.lost;
-        let slack = if self.stands_in() { self.slack } else { 0.0 };
-        let off = slack + size * ROUNDINGS;
+        let off = self.slack_of_scores() + size * ROUNDINGS;
         let least = (rule.threshold - UNDECIDED_NATS).min(rule.lost - CAST_NATS);
         let mut blind = Ranges::default();
         let skipped = 0..self.tile.proven_zero_before;
@@ -66,12 +65,8 @@ impl Taker<'_> {
             .by_offset
             .take_tiles(self.job.offsets);
         // Ascending blocks, whatever the order of the visits: what is blind in a row joins into one run.
-        let ascending = if order == BlockOrder::NewestFirst {
-            (0..visits.len()).rev().collect::<Vec<_>>()
-        } else {
-            (0..visits.len()).collect()
-        };
-        for number in ascending {
+        for ascending in 0..visits.len() {
+            let number = in_order(order, visits.len(), ascending);
             let visit = &visits[number];
             let mut bounds = None;
             for index in visit.blocks.clone() {
@@ -108,7 +103,7 @@ impl Taker<'_> {
                     continue;
                 }
                 let cut = Cut { below, surely };
-                let to = &mut counters[self.differences::<W>(&block.keys)];
+                let to = &mut counters[differences::<W>(self.tile, &block.keys)];
                 let [counted, ..] =
                     self.count_below(&block, &[cut], lanes, buffers, Some(&mut *to));
                 found += counted.pairs;
@@ -125,6 +120,11 @@ impl Taker<'_> {
         counts.by_offset.put_tiles(counters);
         counts.blind += found;
         counts.undecided += undecided;
+    }
+
+    /// How far gaps of the scores that are compared may be from the plan's own, nats.
+    fn slack_of_scores(&self) -> f64 {
+        if self.stands_in() { self.slack } else { 0.0 }
     }
 
     /// Decides the pairs of a block that are in doubt, which `to` has counted as blind, by difference: those that are seen are taken out. Of
@@ -175,7 +175,7 @@ impl Taker<'_> {
             some: false,
         };
         let kill = -rule.plan.exp.zero_below;
-        let slack = if self.stands_in() { self.slack } else { 0.0 };
+        let slack = self.slack_of_scores();
         for (number, pair) in visits.windows(2).enumerate() {
             let mut most = [f32::NEG_INFINITY; W];
             for lane in 0..W {
@@ -209,7 +209,6 @@ impl Taker<'_> {
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
-        let of_forward = self.is_own || self.stands_in();
         let mut highs = std::mem::take(&mut buffers.highs);
         let n = buffers.blocks.len();
         if highs.len() < n * W {
@@ -217,13 +216,10 @@ impl Taker<'_> {
         }
         let mut running = [f32::LOWEST; W];
         for visited in 0..n {
-            let index = match order {
-                BlockOrder::NewestFirst => n - 1 - visited,
-                _ => visited,
-            };
+            let index = in_order(order, n, visited);
             let block = buffers.blocks[index].clone();
             let to: &mut [f32; W] = array_mut(&mut highs[index * W..(index + 1) * W]);
-            if !of_forward {
+            if !self.by_forward() {
                 *to = [f32::LOWEST; W];
                 self.raise(&block, lanes, buffers, to);
                 continue;
@@ -245,14 +241,7 @@ impl Taker<'_> {
                 let (_, high) = self.tile.range_of_pairs(block.keys, max, last);
                 to.copy_from_slice(&high[..W]);
             }
-            for lane in 0..W {
-                let high = to[lane];
-                running[lane] = if high > running[lane] {
-                    high
-                } else {
-                    running[lane]
-                };
-            }
+            raise(&mut running, to);
         }
         buffers.highs = highs;
     }

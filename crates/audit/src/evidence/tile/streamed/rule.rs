@@ -2,7 +2,7 @@
 
 use numerics::{Format, PrecisionPlan};
 
-use crate::evidence::plan::{is_lost, lost_beyond};
+use crate::evidence::plan::is_lost;
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 
 /// When a streaming plan loses a weight.
@@ -34,7 +34,7 @@ impl<'a> Rule<'a> {
         Self {
             plan,
             threshold: rules.own.gap(1.0),
-            lost: lost_beyond(plan),
+            lost: plan.accumulator_zero_nats(),
             normal: -smallest.ln() - plan.max_offset - CAST_NATS,
             normal_cast: 1.01 * casts.iter().map(half_step).sum::<f64>() + 1e-9,
             // Half of it is still rounded up.
@@ -65,7 +65,7 @@ impl<'a> Rule<'a> {
 
     /// Whether a pair is lost in the accumulator; `gap` to the running maximum, which then rises by `risen`.
     pub(super) fn is_lost(&self, gap: f64, risen: f64) -> bool {
-        gap + risen > self.lost - CAST_NATS && is_lost(self.plan, gap, risen)
+        is_lost(self.plan, self.lost, gap, risen)
     }
 }
 

@@ -42,6 +42,26 @@ fn parts(blocks: &[Block], n: usize) -> Vec<Block> {
     parts.collect()
 }
 
+/// Which of `n` ascending ones comes at place `i` of the order; and the place of ascending number `i`.
+pub(super) fn in_order(order: BlockOrder, n: usize, i: usize) -> usize {
+    match order {
+        BlockOrder::NewestFirst => n - 1 - i,
+        BlockOrder::OldestFirst => i,
+    }
+}
+
+/// Raises each lane's maximum to a larger score.
+#[inline(always)]
+pub(super) fn raise<const W: usize>(max: &mut [f32; W], scores: &[f32; W]) {
+    for lane in 0..W {
+        max[lane] = if scores[lane] > max[lane] {
+            scores[lane]
+        } else {
+            max[lane]
+        };
+    }
+}
+
 /// The tile's blocks in the order of the visit, with the running maxima.
 #[inline(always)]
 pub(super) fn visits<const W: usize>(
@@ -71,17 +91,13 @@ pub(super) fn visits<const W: usize>(
     for visit in &mut visits {
         visit.until = match order {
             BlockOrder::NewestFirst => visit.blocks.start..n,
-            _ => 0..visit.blocks.end,
+            BlockOrder::OldestFirst => 0..visit.blocks.end,
         };
         for index in visit.blocks.clone() {
-            let high: &[f32; W] = array(&buffers.highs[index * W..(index + 1) * W]);
-            for lane in 0..W {
-                running[lane] = if high[lane] > running[lane] {
-                    high[lane]
-                } else {
-                    running[lane]
-                };
-            }
+            raise(
+                &mut running,
+                array(&buffers.highs[index * W..(index + 1) * W]),
+            );
         }
         visit.maximum = running;
     }
