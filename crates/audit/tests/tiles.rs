@@ -314,6 +314,23 @@ fn short_sequences_count_the_same() {
     }
 }
 
+/// Rows of one tile may go over their blocks in different orders: squares of a block mask are no multiple of a tile.
+#[test]
+fn orders_that_change_within_a_tile_count_the_same() {
+    let specs = [
+        "flex-attention",
+        "flex-attention:f16",
+        "flex-attention:bf16",
+    ];
+    for n in [128, 200, 256, 384, 400, 513] {
+        for (slopes, spread) in [([0.8, 0.1], 1.5), ([0.3, 0.02], 9.0)] {
+            let case = Case::random(Family::Custom, &slopes, n, spread, n as u64);
+            let blind = check(&case.named("a block mask"), &plans(Family::Custom, &specs));
+            assert!(blind > 0, "{n} tokens");
+        }
+    }
+}
+
 /// Scores from a fraction of a nat to hundreds, slopes from steep to nearly flat, and as many keys as it happens.
 #[test]
 fn many_inputs_count_the_same() {

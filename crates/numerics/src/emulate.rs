@@ -6,7 +6,7 @@
 
 use crate::bias::BiasFunction;
 use crate::format::{Format, Underflow};
-use crate::plan::{BlockOrder, Criterion, MaxReference, PrecisionPlan, ScoreSpec};
+use crate::plan::{BlockVisits, Criterion, MaxReference, PrecisionPlan, RowPlace, ScoreSpec};
 
 /// One row of scores before scale and bias.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,12 @@ pub fn emulate_row_with(
             }
         })
         .collect();
-    emulate_entries(plan, scores, criterion)
+    let place = RowPlace {
+        query: row.query,
+        length: row.length,
+        causal: row.causal,
+    };
+    emulate_entries(plan, scores, place, criterion)
 }
 
 /// [`emulate_row_with`] from the finished entries, score + bias as the plan holds them and minus infinity where masked: for
@@ -90,6 +95,7 @@ pub fn emulate_row_with(
 pub fn emulate_entries(
     plan: &PrecisionPlan,
     scores: Vec<f64>,
+    place: RowPlace,
     criterion: Criterion,
 ) -> EmulatedRow {
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -107,11 +113,10 @@ pub fn emulate_entries(
     match plan.max_reference {
         MaxReference::Running { key_block, order } if criterion == Criterion::Plan => {
             let n_blocks = scores.len().div_ceil(key_block);
-            let blocks: Vec<usize> = match order {
-                BlockOrder::NewestFirst => (0..n_blocks).rev().collect(),
-                BlockOrder::OldestFirst => (0..n_blocks).collect(),
-            };
-            streamed(plan, scores, max, key_block, &blocks)
+            let visits = order
+                .of_row(place)
+                .visits(n_blocks, |block| block * key_block);
+            streamed(plan, scores, max, key_block, visits)
         }
         _ => whole_row(plan, scores, max, criterion),
     }
@@ -166,16 +171,16 @@ fn streamed(
     scores: Vec<f64>,
     max: f64,
     key_block: usize,
-    blocks: &[usize],
+    visits: BlockVisits,
 ) -> EmulatedRow {
     let n = scores.len();
     let mut numerators = vec![0.0; n];
     let mut weights = vec![0.0; n];
     // Product of all later rescalings, of each block visited so far.
-    let mut factors: Vec<(usize, f64)> = Vec::with_capacity(blocks.len());
+    let mut factors: Vec<(usize, f64)> = Vec::with_capacity(n.div_ceil(key_block));
     let mut running = f64::NEG_INFINITY;
     let mut sum = 0.0;
-    for &block in blocks {
+    for block in visits.blocks() {
         let keys = block * key_block..((block + 1) * key_block).min(n);
         let block_max = scores[keys.clone()]
             .iter()

@@ -30,9 +30,9 @@ pub use format::{Format, Underflow};
 pub use horizon::{HeadHorizon, HorizonError, HorizonInput, horizon};
 pub use known::{KnownModel, known_model, known_models};
 pub use plan::{
-    BiasPath, BiasPlacement, BlockOrder, Criterion, ExpRule, MaxReference, PlanError, PlanName,
-    PlanStep, PrecisionPlan, ScorePath, ScoreSpec, SlopeRule, plan_names, stored_bias,
-    stored_biases,
+    BiasPath, BiasPlacement, BlockOrder, BlockVisits, Criterion, ExpRule, MaxReference, PlanError,
+    PlanName, PlanStep, PrecisionPlan, RowOrder, RowPlace, ScorePath, ScoreSpec, SlopeRule,
+    plan_names, stored_bias, stored_biases,
 };
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

@@ -162,7 +162,13 @@ fn plain_bias_at_lengths_with_several_blocks() {
     let slopes = [0.5_f64.powf(0.25), 0.17, 0.0625];
     every_plan(|plan, name| {
         for criterion in CRITERIA {
-            for (length, causal) in [(1, true), (2, false), (530, true), (270, false)] {
+            for (length, causal) in [
+                (1, true),
+                (2, false),
+                (384, true),
+                (530, true),
+                (270, false),
+            ] {
                 let input = HorizonInput {
                     slopes: &slopes,
                     scale_before: 0.125,

@@ -215,7 +215,7 @@ impl Advantage {
         visible: &[Chunk],
         is_visible: impl Fn(usize) -> bool,
     ) {
-        let query = row.query;
+        let query = row.query();
         // A query that is padding itself has no diagonal to compare with.
         let Some(diagonal) = row
             .chunks
@@ -258,8 +258,8 @@ impl Advantage {
     /// included.
     #[inline(always)]
     fn sample(&mut self, row: &Row<'_>, diagonal: f32, recent: f32) {
-        let near = &recent_keys(row.query);
-        let (_, first, step) = self.sampled_keys(row.query);
+        let near = &recent_keys(row.query());
+        let (_, first, step) = self.sampled_keys(row.query());
         let mut scores = [0.0_f32; CHUNK];
         for chunk in row.chunks {
             let [before, inside, after] = split(chunk, near);
@@ -267,7 +267,7 @@ impl Advantage {
                 let from = first + keys.start.saturating_sub(first).next_multiple_of(step);
                 let mut n = 0;
                 for key in (from..keys.end).step_by(step) {
-                    if key != row.query {
+                    if key != row.query() {
                         scores[n] = row.raw[key];
                         n += 1;
                     }
@@ -356,6 +356,7 @@ mod tests {
     use super::*;
     use crate::evidence::distance::Offsets;
     use crate::evidence::row::{assemble, cut, valid_runs};
+    use numerics::RowPlace;
 
     #[test]
     fn advantages_match_a_plain_double_loop() {
@@ -370,9 +371,13 @@ mod tests {
                 let end = if causal { i + 1 } else { n };
                 let raw: Vec<f32> = (0..end).map(|j| score(i, j)).collect();
                 let pairs = cut(i, &raw, end, &valid_runs(n, None), 64, &mut chunks);
-                advantage.row(&assemble(offsets, i, &raw, &chunks, pairs), &chunks, |_| {
-                    true
-                });
+                let place = RowPlace {
+                    query: i,
+                    length: n,
+                    causal,
+                };
+                let row = assemble(offsets, place, &raw, &chunks, pairs);
+                advantage.row(&row, &chunks, |_| true);
                 let best = (0..end)
                     .filter(|&j| i.abs_diff(j) < 20)
                     .map(|j| raw[j])
@@ -412,7 +417,12 @@ mod tests {
         let mut advantage = Advantage::new(1);
         let mut chunks = Vec::new();
         let pairs = cut(0, &[3.0], 1, &valid_runs(1, None), 64, &mut chunks);
-        let row = assemble(Offsets::new(1, true), 0, &[3.0], &chunks, pairs);
+        let place = RowPlace {
+            query: 0,
+            length: 1,
+            causal: true,
+        };
+        let row = assemble(Offsets::new(1, true), place, &[3.0], &chunks, pairs);
         advantage.row(&row, &chunks, |_| true);
         let found = advantage.finish(0, 0.5, &BiasFunction::linear());
         assert_eq!(found.largest_over_diagonal, None);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kernels::{ScoreRows, ScoreTile, SpareScores};
-use numerics::{Format, MaxReference, PrecisionPlan, ScoreSpec};
+use numerics::{Format, MaxReference, PrecisionPlan, RowPlace, ScoreSpec};
 
 use crate::evidence::collector::Job;
 use crate::evidence::lanes::LaneTable;
@@ -129,6 +129,15 @@ impl Call {
         let call = Arc::new(call);
         job.calls().insert(tile.head, (key, Arc::clone(&call)));
         call
+    }
+
+    /// Where a row is; `query` is counted like its keys.
+    pub(crate) fn place(&self, job: &Job, query: usize) -> RowPlace {
+        RowPlace {
+            query,
+            length: self.n_keys - self.pad,
+            causal: job.causal,
+        }
     }
 
     /// Cuts one row of a tile as rows are cut.

@@ -260,7 +260,8 @@ fn take_rows(
             continue;
         }
         let chunks = std::mem::take(&mut scratch.chunks);
-        let row = assemble(job.offsets, query, raw, &chunks, pairs);
+        let place = call.place(job, query);
+        let row = assemble(job.offsets, place, raw, &chunks, pairs);
         counts.take(job, call, &row, f64::from(view.sum), scratch);
         scratch.chunks = chunks;
     }

@@ -64,7 +64,7 @@ impl OwnAttention {
         let share = 1.0 / scored.sum;
         let ln_sum = scored.sum.ln();
         self.entropy_sum += ln_sum + gap_sum * share;
-        if row.query > row.first_key {
+        if row.query() > row.first_key {
             self.key0_rows += 1;
             self.key0_sum += f64::from(weights[row.first_key]) * share;
             self.key0_uniform_sum += 1.0 / row.pairs as f64;

@@ -407,9 +407,10 @@ fn visit<T: Real>(scored: &ScoredRow<'_>, key_block: usize, order: BlockOrder) -
         });
         start += length;
     }
-    if order == BlockOrder::NewestFirst {
-        blocks.reverse();
-    }
+    let first_key = |block: usize| chunks[blocks[block].chunks.start].start;
+    let visits = order.of_row(scored.row.place);
+    let visits = visits.visits(blocks.len(), first_key);
+    visits.arrange(&mut blocks);
     let mut running = T::LOWEST;
     let mut entries = [T::ZERO; CHUNK];
     for block in &mut blocks {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use numerics::RowPlace;
+
 use crate::evidence::distance::Offsets;
 use crate::evidence::scan::{CHUNK, min_max};
 
@@ -31,8 +33,8 @@ impl Chunk {
 /// A row as the accumulators see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
-    /// Key index of the query.
-    pub(crate) query: usize,
+    /// Which row it is; keys before the first that is not padding do not count.
+    pub(crate) place: RowPlace,
     /// Offset of key 0, see [`Offsets::base`].
     pub(crate) base: usize,
     /// First key that is not padding.
@@ -46,6 +48,11 @@ pub(crate) struct Row<'a> {
 }
 
 impl Row<'_> {
+    /// Key index of the query.
+    pub(crate) fn query(&self) -> usize {
+        self.place.query
+    }
+
     /// Offsets of a chunk's pairs.
     pub(crate) fn offsets(&self, chunk: &Chunk) -> Range<usize> {
         self.base + chunk.start..self.base + chunk.end
@@ -131,15 +138,15 @@ pub(crate) fn count_pairs(row: &Row<'_>, counts: &mut super::distance::OffsetCou
 /// Builds the [`Row`] of a query once its chunks are cut.
 pub(crate) fn assemble<'a>(
     offsets: Offsets,
-    query: usize,
+    place: RowPlace,
     raw: &'a [f32],
     chunks: &'a [Chunk],
     pairs: u64,
 ) -> Row<'a> {
     let first_key = chunks.first().map_or(0, |chunk| chunk.start);
     Row {
-        query,
-        base: offsets.base(query),
+        place,
+        base: offsets.base(place.query),
         first_key,
         pairs,
         raw,

@@ -304,7 +304,7 @@ impl ScoreTable {
     #[inline(always)]
     pub(crate) fn bounds<T: Real>(&self, row: &Row<'_>, bounds: &mut Vec<(f64, f64)>) {
         bounds.clear();
-        let base = self.base(row.query);
+        let base = self.base(row.query());
         if !self.monotone {
             let mut entries = [T::ZERO; CHUNK];
             bounds.extend(row.chunks.iter().map(|chunk| {
@@ -327,7 +327,7 @@ impl ScoreTable {
                 }));
             }
             Kind::Path(path) => bounds.extend(row.chunks.iter().map(|chunk| {
-                let at = |raw: f32, key: usize| path.entry_scaled(raw, row.query, key);
+                let at = |raw: f32, key: usize| path.entry_scaled(raw, row.query(), key);
                 let (first, last) = (chunk.start, chunk.end - 1);
                 (
                     at(chunk.low, first).min(at(chunk.low, last)),
@@ -371,7 +371,7 @@ impl ScoreTable {
     /// The entries of a chunk. `out` has its length, and is f64 if [`ScoreTable::is_wide`].
     #[inline(always)]
     pub(crate) fn entries<T: Real>(&self, row: &Row<'_>, chunk: &Chunk, out: &mut [T]) {
-        let base = self.base(row.query);
+        let base = self.base(row.query());
         let range = base + chunk.start..base + chunk.end;
         let raw = row.scores(chunk);
         // One loop a kind, so that nothing is decided per pair.
@@ -411,7 +411,7 @@ impl ScoreTable {
             }),
             Kind::Path(path) => {
                 for ((key, out), &raw) in chunk.keys().zip(out).zip(raw) {
-                    *out = T::of(path.entry_scaled(raw, row.query, key));
+                    *out = T::of(path.entry_scaled(raw, row.query(), key));
                 }
             }
         }

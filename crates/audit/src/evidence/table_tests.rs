@@ -3,7 +3,7 @@
 use super::*;
 use crate::evidence::distance::Offsets;
 use crate::evidence::row::{assemble, cut, valid_runs};
-use numerics::{Family, SoftCap};
+use numerics::{Family, RowPlace, SoftCap};
 
 #[test]
 fn roundings_agree_with_the_formats() {
@@ -83,7 +83,12 @@ fn entries_equal_the_scalar_score_of_every_plan() {
                         .collect();
                     let mut chunks = Vec::new();
                     let pairs = cut(query, &raw, end, &valid_runs(n, None), CHUNK, &mut chunks);
-                    let row = assemble(Offsets::new(n, causal), query, &raw, &chunks, pairs);
+                    let place = RowPlace {
+                        query,
+                        length: n,
+                        causal,
+                    };
+                    let row = assemble(Offsets::new(n, causal), place, &raw, &chunks, pairs);
                     let mut bounds = Vec::new();
                     if table.is_wide() {
                         table.bounds::<f64>(&row, &mut bounds);

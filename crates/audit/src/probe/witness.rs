@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kernels::{AttentionObserver, HeadSink, RowView, ScoreRows};
 use model::{LayerObserver, ModelSpec};
-use numerics::{Criterion, PrecisionPlan, ScoreSpec, emulate_entries};
+use numerics::{Criterion, PrecisionPlan, RowPlace, ScoreSpec, emulate_entries};
 
 /// What a head makes of the fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -197,7 +197,12 @@ impl Sink {
         });
         let entries = row.raw.iter().enumerate();
         let entries = entries.map(|(key, &raw)| path.entry_scaled(raw, row.query, key));
-        let emulated = emulate_entries(plan, entries.collect(), Criterion::Plan);
+        let place = RowPlace {
+            query: row.query,
+            length: row.keys.len(),
+            causal: spec.alibi.convention.causal,
+        };
+        let emulated = emulate_entries(plan, entries.collect(), place, Criterion::Plan);
         let mut weight = 0.0;
         let needles = lock(&self.job.needles);
         let keys = needles.iter().cloned().flatten();

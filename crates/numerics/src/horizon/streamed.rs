@@ -4,7 +4,7 @@
 
 use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX, relative};
 use crate::emulate::rescale;
-use crate::plan::{BlockOrder, PrecisionPlan};
+use crate::plan::{BlockOrder, PrecisionPlan, RowOrder, RowPlace};
 
 /// Steps into blocks that one head may take (a few seconds).
 const BLOCK_STEPS_MAX: u64 = 40 * ROWS_MAX;
@@ -242,32 +242,45 @@ pub(super) fn count_by_row(
     for row in 0..n {
         let end = if question.causal { row + 1 } else { n };
         let own = row / key_block;
-        let n_blocks = end.div_ceil(key_block);
+        let own_keys = own * key_block..((own + 1) * key_block).min(end);
+        let order = order.of_row(RowPlace {
+            query: row,
+            length: n,
+            causal: question.causal,
+        });
         // Before the query's own block the maximum rises with every block, after it no more. So a block visited before it is
         // weighed against its own maximum (its key nearest to the query) and scaled down at every block until there; one
         // visited after, against the diagonal.
-        let (n_before, after) = match order {
-            BlockOrder::OldestFirst => (own, own * key_block..end),
-            BlockOrder::NewestFirst => (n_blocks - 1 - own, 0..((own + 1) * key_block).min(end)),
+        let (n_before, against_diagonal) = match order {
+            RowOrder::From(first) => (
+                own - first / key_block,
+                [0..first, own_keys.start..row + 1, row + 1..end],
+            ),
+            RowOrder::NewestFirst => (
+                end.div_ceil(key_block) - 1 - own,
+                [0..0, 0..row + 1, row + 1..own_keys.end],
+            ),
         };
-        let behind = after.start..row + 1;
-        let mut blind = count_side(&mut tally, &loss, &entries, row, behind, diagonal, 0.0);
-        if row + 1 < after.end {
-            let ahead = row + 1..after.end;
-            blind += count_side(&mut tally, &loss, &entries, row, ahead, diagonal, 0.0);
+        let mut blind = 0;
+        for keys in against_diagonal {
+            if !keys.is_empty() {
+                blind += count_side(&mut tally, &loss, &entries, row, keys, diagonal, 0.0);
+            }
         }
         let mut decay = 0.0;
         let mut later_max = diagonal;
         for step in 1..=n_before {
             steps += 1;
-            let (start, stop, nearest) = match order {
-                BlockOrder::OldestFirst => {
+            // Its key nearest to the query, and where its side ends.
+            let (keys, nearest, side) = match order {
+                RowOrder::From(first) => {
                     let start = (own - step) * key_block;
-                    (start, start + key_block, start + key_block - 1)
+                    let stop = start + key_block;
+                    (start..stop, stop - 1, first..stop)
                 }
-                BlockOrder::NewestFirst => {
+                RowOrder::NewestFirst => {
                     let start = (own + step) * key_block;
-                    (start, (start + key_block).min(end), start)
+                    (start..(start + key_block).min(end), start, start..end)
                 }
             };
             let max = entries[row.abs_diff(nearest)];
@@ -275,14 +288,11 @@ pub(super) fn count_by_row(
             later_max = max;
             if loss.is_block_lost(decay) {
                 // This block and all further ones on this side.
-                blind += match order {
-                    BlockOrder::OldestFirst => stop,
-                    BlockOrder::NewestFirst => end - start,
-                } as u64;
+                blind += side.len() as u64;
                 tally.blind_at(row.abs_diff(nearest) as u64);
                 break;
             }
-            blind += count_side(&mut tally, &loss, &entries, row, start..stop, max, decay);
+            blind += count_side(&mut tally, &loss, &entries, row, keys, max, decay);
         }
         if steps > BLOCK_STEPS_MAX {
             return Err(HorizonError::new(format!(

@@ -21,6 +21,8 @@ const HEAD_WIDTH_DEFAULT: usize = 64;
 const VLLM_TRITON_KEY_BLOCK: usize = 32;
 /// `BLOCK_N` of FlexAttention's forward template.
 const FLEX_KEY_BLOCK: usize = 64;
+/// `_DEFAULT_SPARSE_BLOCK_SIZE` of its block masks (torch nn/attention/flex_attention.py).
+const FLEX_MASK_BLOCK: usize = 128;
 /// `kvSplitSize` of PyTorch's CPU flash attention, oldest block first: confirmed by running it, see the test
 /// `sdpa_blocks_as_torch_has_them`.
 const SDPA_CPU_KEY_BLOCK: usize = 512;
@@ -545,11 +547,13 @@ fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
 fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
     let mut plan = base(PlanName::FlexAttention, dtype, family);
     plan.bias.form = BiasForm::Relative;
-    // The block of the diagonal is only partly unmasked and such blocks come first, so the maximum is found early. The others come
-    // oldest first; newest first differs where the maximum is not found on the diagonal.
+    // The template goes over two lists: blocks that the mask cuts through, with those of an incomplete last row of squares, which
+    // `_convert_mask_to_block_mask` pads with hidden pairs; then those that it leaves whole.
     plan.max_reference = MaxReference::Running {
         key_block: FLEX_KEY_BLOCK,
-        order: BlockOrder::NewestFirst,
+        order: BlockOrder::MaskedFirst {
+            mask_block: FLEX_MASK_BLOCK,
+        },
     };
     plan.exp = derived(F32, Underflow::Flush);
     let source = "torch _inductor/kernel/flex_attention.py, forward template";

@@ -17,11 +17,13 @@
 
 mod build;
 mod error;
+mod order;
 mod parse;
 mod path;
 mod score;
 mod zero;
 
+pub use order::{BlockOrder, BlockVisits, RowOrder, RowPlace};
 pub use parse::{PlanError, plan_names};
 pub use path::ScorePath;
 pub use score::{ScoreSpec, stored_bias, stored_biases};
@@ -138,15 +140,6 @@ impl BiasPlacement {
             BiasPlacement::BeforeScale | BiasPlacement::SlopeOverScale
         )
     }
-}
-
-/// In which order a streaming kernel visits key blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockOrder {
-    /// The block of the newest key first: with ALiBi the maximum is found at once and old keys underflow against it.
-    NewestFirst,
-    /// The block of key 0 first: old keys are weighed against the maximum so far, then scaled down in the accumulator.
-    OldestFirst,
 }
 
 /// The maximum that is subtracted before the exponential.

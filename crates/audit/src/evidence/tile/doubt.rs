@@ -1,7 +1,5 @@
 //! Pairs so near a threshold that only the plan's own entry and the row's exact threshold decide.
 
-use std::ops::Range;
-
 use super::criteria::{Criteria, Found, Look, RowThresholds};
 use super::plans::{ROOM_NATS, Taker};
 use super::{Block, Carrier, Lanes, TileScratch};
@@ -36,7 +34,7 @@ impl Taker<'_> {
                 Some(max) => max[lane],
                 None => {
                     let all = 0..buffers.blocks.len();
-                    self.largest_of_lane(lane, &all, lanes.max[lane], lanes, buffers)
+                    self.largest_of_lane(lane, all, lanes.max[lane], lanes, buffers)
                 }
             };
             let gap = self.gap_of::<T, W>(block, key, lane, max, lanes, buffers);
@@ -80,7 +78,7 @@ impl Taker<'_> {
     pub(super) fn largest_of_lane<T: Carrier, const W: usize>(
         &self,
         lane: usize,
-        blocks: &Range<usize>,
+        blocks: impl Iterator<Item = usize>,
         known: f32,
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
@@ -91,7 +89,7 @@ impl Taker<'_> {
         // The gap of a largest entry is 0 here, so it is at most the slack in the forward pass.
         let most = self.slack + ROOM_NATS;
         let mut largest = T::LOWEST;
-        for index in blocks.clone() {
+        for index in blocks {
             let block = buffers.blocks[index].clone();
             if f64::from(known - self.high(&block, buffers)[lane]) > most {
                 continue;

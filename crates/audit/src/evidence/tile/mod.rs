@@ -289,7 +289,8 @@ fn each_row<const W: usize>(
         let query = tile.first_query + lane;
         let seen = &raw[lane * stride..][..(query + 1).min(tile.n_keys)];
         let pairs = call.cut(query, seen, &mut chunks);
-        let row = assemble(job.offsets, query, seen, &chunks, pairs);
+        let place = call.place(job, query);
+        let row = assemble(job.offsets, place, seen, &chunks, pairs);
         take(&row, lane, scratch);
     }
     (scratch.tile.rows, scratch.chunks) = (raw, chunks);

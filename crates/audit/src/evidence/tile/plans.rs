@@ -77,7 +77,7 @@ impl Taker<'_> {
                     if self.can_stream(key_block, &rules) {
                         self.count(plan, &rules, false, &mut max, lanes, buffers);
                         let whole = cut_blocks(key_block, buffers);
-                        self.streamed(plan, &rules, key_block, order, lanes, buffers);
+                        self.each_order(plan, &rules, key_block, order, lanes, buffers);
                         if let Some(whole) = whole {
                             buffers.blocks = whole;
                         }

@@ -67,6 +67,15 @@ impl<const W: usize> Lanes<W> {
         self.last_key[lane] = -1;
     }
 
+    /// These lanes alone.
+    pub(super) fn only(&self, some: &Range<usize>) -> Self {
+        let mut lanes = self.clone();
+        for lane in self.alive().filter(|lane| !some.contains(lane)) {
+            lanes.drop_lane(lane);
+        }
+        lanes
+    }
+
     /// One past the last of `keys` that a lane sees.
     #[inline(always)]
     pub(super) fn seen_end(&self, lane: usize, keys: &Range<usize>) -> usize {

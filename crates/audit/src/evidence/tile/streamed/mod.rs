@@ -12,7 +12,7 @@ mod rule;
 mod visits;
 
 use kernels::{Cut, ScoreTile};
-use numerics::plan::{BlockOrder, ZeroRule};
+use numerics::plan::{BlockOrder, RowOrder, RowPlace, ZeroRule};
 
 use super::criteria::ROUNDINGS;
 use super::plans::{Ranges, Taker};
@@ -20,7 +20,7 @@ use super::{Block, Lanes, TileScratch, array, array_mut, differences};
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
 use rule::Rule;
-use visits::{Visit, in_order, raise, visits};
+use visits::{Visit, raise, visits};
 
 pub(super) use visits::cut_blocks;
 
@@ -33,9 +33,10 @@ impl Taker<'_> {
             && matches!(rules.own, ZeroRule::Fixed(_))
     }
 
-    /// Counts by the plan's own rule. No block is more than `key_block` keys: see [`cut_blocks`].
+    /// Counts by the plan's own rule, lanes together whose rows go over the blocks in one order. No block is more than `key_block`
+    /// keys: see [`cut_blocks`].
     #[inline(always)]
-    pub(super) fn streamed<const W: usize>(
+    pub(super) fn each_order<const W: usize>(
         &mut self,
         plan: usize,
         rules: &PlanRules,
@@ -44,8 +45,42 @@ impl Taker<'_> {
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
+        let (first_query, length) = (self.tile.first_query, self.tile.n_keys);
+        let of_lane = |lane: usize| {
+            order.of_row(RowPlace {
+                query: first_query + lane,
+                length,
+                causal: true,
+            })
+        };
+        let mut some = 0..0;
+        while some.end < W {
+            let order = of_lane(some.end);
+            some = some.end..some.end + 1;
+            while some.end < W && of_lane(some.end) == order {
+                some.end += 1;
+            }
+            let alone = (some.len() < W).then(|| lanes.only(&some));
+            let lanes = alone.as_ref().unwrap_or(lanes);
+            if lanes.n_good > 0 {
+                self.streamed(plan, rules, key_block, order, lanes, buffers);
+            }
+        }
+    }
+
+    /// [`Taker::each_order`] for one of them.
+    #[inline(always)]
+    fn streamed<const W: usize>(
+        &mut self,
+        plan: usize,
+        rules: &PlanRules,
+        key_block: usize,
+        order: RowOrder,
+        lanes: &Lanes<W>,
+        buffers: &mut TileScratch,
+    ) {
         self.find_highs(order, lanes, buffers);
-        let visits = visits::<W>(buffers, key_block, order);
+        let (visits, placed) = visits::<W>(buffers, key_block, order);
         let rule = Rule::new(&self.job.plans[plan], rules);
         let Some(last) = visits.last() else { return };
         let max = last.maximum;
@@ -66,7 +101,7 @@ impl Taker<'_> {
             .take_tiles(self.job.offsets);
         // Ascending blocks, whatever the order of the visits: what is blind in a row joins into one run.
         for ascending in 0..visits.len() {
-            let number = in_order(order, visits.len(), ascending);
+            let number = placed.place(ascending);
             let visit = &visits[number];
             let mut bounds = None;
             for index in visit.blocks.clone() {
@@ -145,8 +180,8 @@ impl Taker<'_> {
         for (key, lane) in self.in_doubt(block, cut, lanes, buffers) {
             let (mut running, mut max) = (visit.maximum[lane], last.maximum[lane]);
             if self.stands_in() {
-                running = self.largest_of_lane(lane, &visit.until, running, lanes, buffers);
-                max = self.largest_of_lane(lane, &last.until, max, lanes, buffers);
+                running = self.largest_of_lane(lane, visit.seen(), running, lanes, buffers);
+                max = self.largest_of_lane(lane, last.seen(), max, lanes, buffers);
             }
             let gap = self.gap_of::<f32, W>(block, key, lane, running, lanes, buffers);
             let (gap, risen) = (f64::from(gap), f64::from(max - running));
@@ -188,8 +223,8 @@ impl Taker<'_> {
             for lane in lanes.alive() {
                 let [mut before, mut after] = [0, 1].map(|i: usize| pair[i].maximum[lane]);
                 if self.stands_in() && (f64::from(after - before) - kill).abs() <= slack {
-                    before = self.largest_of_lane(lane, &pair[0].until, before, lanes, buffers);
-                    after = self.largest_of_lane(lane, &pair[1].until, after, lanes, buffers);
+                    before = self.largest_of_lane(lane, pair[0].seen(), before, lanes, buffers);
+                    after = self.largest_of_lane(lane, pair[1].seen(), after, lanes, buffers);
                 }
                 if f64::from(after - before) > kill {
                     killed.before[lane] = number + 1;
@@ -205,7 +240,7 @@ impl Taker<'_> {
     #[inline(always)]
     fn find_highs<const W: usize>(
         &self,
-        order: BlockOrder,
+        order: RowOrder,
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
     ) {
@@ -215,8 +250,8 @@ impl Taker<'_> {
             highs.resize(n * W, 0.0);
         }
         let mut running = [f32::LOWEST; W];
-        for visited in 0..n {
-            let index = in_order(order, n, visited);
+        let visits = order.visits(n, |index| buffers.blocks[index].keys.start);
+        for index in visits.blocks() {
             let block = buffers.blocks[index].clone();
             let to: &mut [f32; W] = array_mut(&mut highs[index * W..(index + 1) * W]);
             if !self.by_forward() {

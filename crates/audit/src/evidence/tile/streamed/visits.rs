@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kernels::ScoreTile;
-use numerics::plan::BlockOrder;
+use numerics::plan::{BlockVisits, RowOrder};
 
 use crate::evidence::scan::Real;
 use crate::evidence::tile::{Block, TileScratch, array};
@@ -13,9 +13,16 @@ pub(super) struct Visit<const W: usize> {
     /// Indices of the tile's blocks.
     pub(super) blocks: Range<usize>,
     /// The same, and those of all visits before.
-    pub(super) until: Range<usize>,
+    until: [Range<usize>; 2],
     /// Running maximum of each lane.
     pub(super) maximum: [f32; W],
+}
+
+impl<const W: usize> Visit<W> {
+    /// The blocks of this visit and of all before.
+    pub(super) fn seen(&self) -> impl Iterator<Item = usize> + use<W> {
+        self.until.clone().into_iter().flatten()
+    }
 }
 
 /// Cuts the tile's blocks into parts where a plan's are narrower; the whole ones, which are to be put back.
@@ -42,14 +49,6 @@ fn parts(blocks: &[Block], n: usize) -> Vec<Block> {
     parts.collect()
 }
 
-/// Which of `n` ascending ones comes at place `i` of the order; and the place of ascending number `i`.
-pub(super) fn in_order(order: BlockOrder, n: usize, i: usize) -> usize {
-    match order {
-        BlockOrder::NewestFirst => n - 1 - i,
-        BlockOrder::OldestFirst => i,
-    }
-}
-
 /// Raises each lane's maximum to a larger score.
 #[inline(always)]
 pub(super) fn raise<const W: usize>(max: &mut [f32; W], scores: &[f32; W]) {
@@ -62,13 +61,13 @@ pub(super) fn raise<const W: usize>(max: &mut [f32; W], scores: &[f32; W]) {
     }
 }
 
-/// The tile's blocks in the order of the visit, with the running maxima.
+/// The tile's blocks in the order of the visit, with the running maxima; and which visit is that of which ascending block.
 #[inline(always)]
 pub(super) fn visits<const W: usize>(
     buffers: &TileScratch,
     key_block: usize,
-    order: BlockOrder,
-) -> Vec<Visit<W>> {
+    order: RowOrder,
+) -> (Vec<Visit<W>>, BlockVisits) {
     let mut visits: Vec<Visit<W>> = Vec::new();
     let number = |index: usize| buffers.blocks[index].keys.start / key_block;
     for index in 0..buffers.blocks.len() {
@@ -78,20 +77,23 @@ pub(super) fn visits<const W: usize>(
             }
             _ => visits.push(Visit {
                 blocks: index..index + 1,
-                until: 0..0,
+                until: [0..0, 0..0],
                 maximum: [f32::LOWEST; W],
             }),
         }
     }
-    if order == BlockOrder::NewestFirst {
-        visits.reverse();
-    }
+    let first_key = |visit: usize| buffers.blocks[visits[visit].blocks.start].keys.start;
+    let placed = order.visits(visits.len(), first_key);
+    placed.arrange(&mut visits);
     let mut running = [f32::LOWEST; W];
     let n = buffers.blocks.len();
+    let first = visits.first().map_or(0, |visit| visit.blocks.start);
     for visit in &mut visits {
+        let blocks = visit.blocks.clone();
         visit.until = match order {
-            BlockOrder::NewestFirst => visit.blocks.start..n,
-            BlockOrder::OldestFirst => 0..visit.blocks.end,
+            RowOrder::NewestFirst => [blocks.start..n, 0..0],
+            RowOrder::From(_) if blocks.start >= first => [first..blocks.end, 0..0],
+            RowOrder::From(_) => [first..n, 0..blocks.end],
         };
         for index in visit.blocks.clone() {
             raise(
@@ -101,5 +103,5 @@ pub(super) fn visits<const W: usize>(
         }
         visit.maximum = running;
     }
-    visits
+    (visits, placed)
 }
