@@ -1,5 +1,6 @@
 //! Cost of evidence as a ratio to attention without an observer:
-//! `cargo run --release -p snellen-audit --example evidence_speed -- [TOKENS...] [PLAN,PLAN...]`, the plans (or `none`) instead of those of the list.
+//! `cargo run --release -p snellen-audit --example evidence_speed -- [narrow] [TOKENS...] [PLAN,PLAN...]`, the plans (or `none`) instead of those of the
+//! list; `narrow` with vectors of 8 lanes, as on a processor without AVX-512.
 //!
 //! One thread, 16 heads of width 64 with the slopes of BLOOM-560m, random queries and keys (scores with a deviation of 2 nats):
 //! attention alone, with an observer that looks at nothing, and with the collector under several lists of plans. CPU time, medians
@@ -7,8 +8,8 @@
 #![allow(clippy::print_stdout, reason = "an example prints its result")]
 
 use kernels::{
-    AttentionInput, AttentionObserver, AttentionShape, HeadSink, Heads, ScoreRows, ScoreTile,
-    SpareScores, attention,
+    AttentionInput, AttentionObserver, AttentionOptions, AttentionShape, HeadSink, Heads,
+    ScoreRows, ScoreTile, SpareScores, attention_with,
 };
 use model::{LayerObserver, LoweredBias};
 use numerics::{Family, PrecisionPlan, SlopeSchedule};
@@ -92,7 +93,13 @@ const PLANS: [&[&str]; 6] = [
 ];
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let all = args.len();
+    args.retain(|arg| arg != "narrow");
+    let options = AttentionOptions {
+        lanes: if args.len() < all { 8 } else { 16 },
+        ..AttentionOptions::default()
+    };
     let lengths: Vec<usize> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
     let chosen: Vec<Vec<&str>> = args
         .iter()
@@ -106,11 +113,11 @@ fn main() {
     } else {
         &lengths
     } {
-        measure(n, &plans);
+        measure(n, &plans, &options);
     }
 }
 
-fn measure(n: usize, specs_of: &[Vec<&str>]) {
+fn measure(n: usize, specs_of: &[Vec<&str>], options: &AttentionOptions) {
     let slopes = SlopeSchedule::Press
         .slopes(16)
         .expect("16 heads have slopes");
@@ -152,7 +159,7 @@ fn measure(n: usize, specs_of: &[Vec<&str>]) {
     let mut time = |observer: Option<&dyn AttentionObserver>| {
         pool.install(|| {
             let start = cpu_seconds();
-            attention(&input, &mut out, &mut lse, observer);
+            attention_with(&input, options, &mut out, &mut lse, observer);
             cpu_seconds() - start
         })
     };
