@@ -189,10 +189,20 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
+    /// Flags of the command that were typed.
+    fn typed_flags(&self) -> impl Iterator<Item = &'a str> {
+        let arguments = self.command().get_arguments();
+        let typed = arguments.filter(|arg| given(self.matches, arg.get_id().as_str()));
+        typed.filter_map(clap::Arg::get_long)
+    }
+
     /// Whether the flag in the table of the command at `depth` is refused by the command that runs and taken by others below the same.
     fn is_for_others(&self, id: &str, depth: usize) -> bool {
-        let refused = (depth + 1..self.commands.len()).map(|depth| self.path(depth, " "));
-        let refused: Vec<String> = refused.collect();
+        let last = self.commands.len() - 1;
+        let mut refused: Vec<String> = (depth + 1..=last).map(|at| self.path(at, " ")).collect();
+        for flag in self.typed_flags() {
+            refused.push(format!("{} --{flag}", self.path(last, " ")));
+        }
         let refuses = |(ids, commands): &(&[&str], &[&str])| {
             ids.contains(&id) && refused.iter().any(|name| commands.contains(&name.as_str()))
         };

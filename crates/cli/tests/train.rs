@@ -559,7 +559,7 @@ fn the_edges_of_a_corpus() {
         ("width = 32", "width = 100000000", "model.width"),
         ("layers = 2", "layers = 100000000", "model.layers"),
         ("16:20, 32:20", "32:18446744073709551615", "schedule.stages"),
-        ("width = 32", "width = 200000", "this machine has"),
+        ("width = 32", "width = 200000", "of this machine"),
     ] {
         let changed = std::fs::read_to_string(&file).unwrap().replace(from, to);
         std::fs::write(set.at("huge.toml"), changed).unwrap();

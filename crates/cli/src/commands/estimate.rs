@@ -85,7 +85,7 @@ pub(super) fn check_bounds(spec: &ModelSpec, global: &GlobalArgs) -> Result<(), 
 }
 
 /// Bytes of main memory and of swap space, where the system says so.
-pub(super) fn memory_of_the_machine() -> Option<u64> {
+fn memory_of_the_machine() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |key: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -94,28 +94,40 @@ pub(super) fn memory_of_the_machine() -> Option<u64> {
     Some((kib("MemTotal:")? + kib("SwapTotal:").unwrap_or(0)) << 10)
 }
 
-/// Says an estimate that is worth a line, and refuses one beyond `--max-memory`, or beyond what the machine has where no limit is
-/// given: it would be killed in the end.
+/// Says an estimate that is worth a line, and refuses one that is too large.
 fn judge(total: u64, what: &str, way_out: &str, global: &GlobalArgs) -> Result<(), Failure> {
-    let said = format!(
-        "about {} of memory for {what}, beyond the mapped weights",
-        bytes(total)
-    );
-    if let Some(limit) = global.max_memory.filter(|limit| total > *limit) {
-        return Err(Failure::error(format!(
-            "estimate: {said}, more than --max-memory {}; {way_out}",
-            bytes(limit)
-        )));
-    }
-    let all = memory_of_the_machine().filter(|all| global.max_memory.is_none() && total > *all);
-    if let Some(all) = all {
-        return Err(Failure::error(format!(
-            "estimate: {said}, more than the {} of this machine; {way_out}, or say --max-memory to try all the same",
-            bytes(all)
-        )));
-    }
+    let what = format!("{what}, beyond the mapped weights");
+    refuse_too_large(total, &what, way_out, global)?;
     if total >= SAID_FROM_BYTES {
-        global.talk().say(&format!("estimate: {said}"));
+        global.talk().say(&said(total, &what));
     }
     Ok(())
+}
+
+fn said(total: u64, what: &str) -> String {
+    format!("estimate: about {} of memory for {what}", bytes(total))
+}
+
+/// Refuses what needs more memory than `--max-memory` allows, or than the machine has where no limit is given: it would be killed in the
+/// end. `way_out`: what to do about it.
+pub(super) fn refuse_too_large(
+    total: u64,
+    what: &str,
+    way_out: &str,
+    global: &GlobalArgs,
+) -> Result<(), Failure> {
+    let refusal = |than: String, or: &str| {
+        let said = said(total, what);
+        Err(Failure::error(format!(
+            "{said}, more than {than}; {way_out}{or}"
+        )))
+    };
+    match (global.max_memory, memory_of_the_machine()) {
+        (Some(limit), _) if total > limit => refusal(format!("--max-memory {}", bytes(limit)), ""),
+        (None, Some(all)) if total > all => refusal(
+            format!("the {} of this machine", bytes(all)),
+            ", or say --max-memory to try all the same",
+        ),
+        _ => Ok(()),
+    }
 }

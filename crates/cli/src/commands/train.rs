@@ -59,16 +59,14 @@ pub(crate) struct TrainArgs {
     dry_run: bool,
 }
 
-/// Refuses a run that needs more memory than `--max-memory` allows.
-fn refuse_beyond_limit(estimate: &Estimate, global: &GlobalArgs) -> Result<(), Failure> {
-    match global.max_memory {
-        Some(limit) if estimate.memory_bytes > limit => Err(Failure::error(format!(
-            "the run needs about {} MiB, --max-memory allows {} MiB; raise schedule.micro-batches",
-            estimate.memory_bytes >> 20,
-            limit >> 20
-        ))),
-        _ => Ok(()),
-    }
+/// Refuses a run that needs too much memory.
+fn check_memory(estimate: &Estimate, global: &GlobalArgs) -> Result<(), Failure> {
+    super::estimate::refuse_too_large(
+        estimate.memory_bytes,
+        "this run",
+        "raise schedule.micro-batches or take a smaller model",
+        global,
+    )
 }
 
 /// Runs the verb.
@@ -97,7 +95,7 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let (mut trainer, folder) = match (&args.resume, &args.run_file) {
         (Some(folder), _) => {
             let plan = RunPlan::of_folder(folder)?;
-            refuse_beyond_limit(&plan.estimate(), global)?;
+            check_memory(&plan.estimate(), global)?;
             (Trainer::resume(plan, folder, &mut live)?, folder.clone())
         }
         (None, Some(file)) => {
@@ -132,18 +130,12 @@ pub(crate) fn run(args: &TrainArgs, global: &GlobalArgs) -> Result<Exit, Failure
             } else {
                 global.talk().say(&text);
             }
-            refuse_beyond_limit(&estimate, global)?;
+            // A run may be looked at for a larger machine.
+            if !args.dry_run || global.max_memory.is_some() {
+                check_memory(&estimate, global)?;
+            }
             if args.dry_run {
                 return Ok(Exit::Clean);
-            }
-            if let Some(all) =
-                super::estimate::memory_of_the_machine().filter(|all| estimate.memory_bytes > *all)
-            {
-                return Err(Failure::error(format!(
-                    "the run needs about {} MiB, this machine has {} MiB; raise schedule.micro-batches or take a smaller model",
-                    estimate.memory_bytes >> 20,
-                    all >> 20
-                )));
             }
             let Some(folder) = &args.to else {
                 return Err(Failure::error("--to FOLDER is missing"));

@@ -7,7 +7,8 @@ pub(super) const EXCLUSIVE: &[&[&str]] = &[
     &["format", "json"],
 ];
 
-/// Keys that some commands refuse as flags, and those commands: in a table of several they are for the others.
+/// Keys that some commands refuse as flags, and those commands, some only with another flag: in a table of several, or where that
+/// flag is typed, they are for the others.
 pub(super) const REFUSED: &[(&[&str], &[&str])] = &[
     (
         &["fail_on"],
@@ -38,11 +39,19 @@ pub(super) const REFUSED: &[(&[&str], &[&str])] = &[
     ),
     (
         &["format", "json"],
-        &["study run", "tokens", "export", "completions", "man"],
+        &[
+            "train --dry-run",
+            "study run",
+            "tokens",
+            "export",
+            "completions",
+            "man",
+        ],
     ),
     (
         &["exit_zero"],
         &[
+            "probe --build-only",
             "train",
             "study run",
             "tokens",

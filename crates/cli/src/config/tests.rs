@@ -125,6 +125,28 @@ fn tables_of_a_verb_serve_its_commands() {
 }
 
 #[test]
+fn flags_that_another_flag_makes_useless_are_for_the_others() {
+    let file = "format = \"json\"\nexit_zero = true\nthreads = 2";
+    let found = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        merged(file, &words).unwrap()
+    };
+    assert_eq!(
+        found("snellen train run.toml --to here"),
+        ["--format=json", "--threads=2"]
+    );
+    assert_eq!(found("snellen train run.toml --dry-run"), ["--threads=2"]);
+    assert_eq!(
+        found("snellen probe model"),
+        ["--exit-zero", "--format=json", "--threads=2"]
+    );
+    assert_eq!(
+        found("snellen probe model --build-only prompts.jsonl"),
+        ["--format=json", "--threads=2"]
+    );
+}
+
+#[test]
 fn mistakes_in_tables_of_commands_name_the_key() {
     let error = |file: &str| {
         let words = ["snellen", "tokens", "encode", "text"];

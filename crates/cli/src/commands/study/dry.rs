@@ -80,7 +80,10 @@ pub(super) fn run(args: &RunArgs, trials: &[Trial], global: &GlobalArgs) -> Resu
         bytes(memory * jobs),
         jobs
     );
-    check_memory(&chosen, args.jobs, global)?;
+    // A study may be looked at for a larger machine.
+    if global.max_memory.is_some() {
+        check_memory(&chosen, args.jobs, global)?;
+    }
     if !args.no_calibration {
         let _ = writeln!(
             out,

@@ -6,8 +6,8 @@ use super::state::{self, State};
 use super::{RunArgs, dry, trial};
 use crate::args::GlobalArgs;
 use crate::command_line::CommandLine;
+use crate::commands::estimate;
 use crate::failure::{Exit, Failure};
-use ::report::number::bytes;
 use ::report::schema::{StudyTrial, TrialStatus};
 use ::report::text::plural;
 use std::collections::VecDeque;
@@ -73,7 +73,7 @@ pub(super) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<Exit, Failure> 
     work(args, to, due, tally, global)
 }
 
-/// Refuses a study whose largest trials, `jobs` at a time, need more than `--max-memory`.
+/// Refuses a study whose largest trials, `jobs` at a time, need too much memory.
 pub(super) fn check_memory(
     chosen: &[&CheckedTrial],
     jobs: u16,
@@ -84,18 +84,17 @@ pub(super) fn check_memory(
         .map(|c| (c.estimate.memory_bytes, c.trial.name.as_str()))
         .collect();
     needs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let Some((_, largest)) = needs.first() else {
+        return Ok(());
+    };
     let together = needs.iter().take(usize::from(jobs));
-    let need: u64 = together.map(|(bytes, _)| bytes).sum();
-    match (global.max_memory, needs.first()) {
-        (Some(limit), Some((_, largest))) if need > limit => Err(Failure::error(format!(
-            "--max-memory {}: {} at a time: about {} are needed, {largest} needs the most; use fewer --jobs, raise \
-             schedule.micro-batches, or allow more",
-            bytes(limit),
-            plural(u64::from(jobs), "trial"),
-            bytes(need),
-        ))),
-        _ => Ok(()),
-    }
+    let at_a_time = plural(u64::from(jobs), "trial");
+    estimate::refuse_too_large(
+        together.map(|(bytes, _)| bytes).sum(),
+        &format!("{at_a_time} at a time, {largest} the largest"),
+        "use fewer --jobs, raise schedule.micro-batches or take smaller models",
+        global,
+    )
 }
 
 /// The study and its trials, everything checked that needs no data.
