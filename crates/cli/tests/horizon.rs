@@ -4,6 +4,7 @@
 mod support;
 
 use serde_json::Value;
+use std::path::Path;
 use support::{config_folder, json, run, snellen};
 
 fn number(value: &Value) -> f64 {
@@ -89,6 +90,48 @@ fn falcon_scales_its_bias() {
 }
 
 /// docs/NUMERICS.md, Both directions: bidirectional and causal pairs of one head of slope 0.5 at 1024.
+/// A specification whose bias is scaled with the score has the blind pairs of one whose slopes are that much flatter, under every plan.
+#[test]
+fn a_specification_that_scales_its_bias_has_flatter_slopes() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../specs/alilama.toml");
+    let example = std::fs::read_to_string(example).unwrap();
+    let example = example.replace("[attention]\n", "[attention]\nscale = 0.125\n");
+    let described = |name: &str, slopes: [f64; 8], more: &str| {
+        let (before, rest) = example.split_once("[alibi]").unwrap();
+        let rest = &rest[rest.find("\n[").unwrap()..];
+        let alibi = format!("[alibi]\nschedule = \"list\"\nslopes = {slopes:?}\n{more}");
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("{before}{alibi}{rest}")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let slopes = [4.0, 2.0, 1.0, 0.75, 0.5, 0.25, 0.125, 0.0625];
+    let steep = described("steep.toml", slopes, "bias_before_scale = true\n");
+    let flat = described("flat.toml", slopes.map(|slope| slope / 8.0), "");
+    let mut blind = 0;
+    for plan in [
+        "ieee",
+        "ftz:f16",
+        "hf-eager:bf16",
+        "hf-sdpa",
+        "flash-attn2:f16",
+        "vllm-triton",
+        "llama-cpp-cpu",
+        "flex-attention",
+    ] {
+        let counts = |path: &str| -> Vec<(Value, Value)> {
+            let report = json(&format!("horizon {path} --length 1500 --plan {plan}"));
+            let heads = report["heads"].as_array().unwrap().iter();
+            let of = |head: &Value| (head["blind_pairs"].clone(), head["effective_slope"].clone());
+            heads.map(of).collect()
+        };
+        let steep = counts(&steep);
+        assert_eq!(steep, counts(&flat), "{plan}");
+        blind += steep[0].0.as_u64().unwrap();
+    }
+    assert!(blind > 0);
+}
+
 #[test]
 fn both_sides_of_an_encoder() {
     let report =

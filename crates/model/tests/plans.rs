@@ -31,7 +31,7 @@ fn exact_attention_agrees_with_the_reference() {
     for spec in all().into_iter().filter(exact) {
         let (model, weights) = build(&spec, 11);
         let plan = PrecisionPlan::parse("f64", spec.family).unwrap();
-        let plan = plan.with_model_convention(&spec.alibi.convention);
+        let plan = plan.with_model_convention(spec.family, &spec.alibi.convention);
         let model = model.under_plan(plan);
         let ids = Random(3).ids(LENGTH, spec.vocab_size);
         let expected = reference::logits(&spec, &weights, &ids, None);

@@ -4,7 +4,8 @@
 
 use snellen_numerics::{
     BiasForm, BiasFunction, BiasPlacement, BiasShape, BlockOrder, Criterion, Family, Format,
-    MaxReference, PlanName, PrecisionPlan, RowInput, ScoreSpec, emulate_row, plan_names, reference,
+    KeyOrigin, MaxReference, PlanName, PrecisionPlan, RowInput, ScaleOrder, ScoreSpec, emulate_row,
+    plan_names, reference,
 };
 
 /// Numbers without structure, the same in every run (splitmix64).
@@ -530,6 +531,77 @@ fn streaming_changes_weights_little() {
             }
         }
     }
+}
+
+/// A described decoder that scales its bias with the score is one with flatter slopes: exactly so where the scale is a power of two.
+#[test]
+fn a_bias_that_is_described_as_scaled_has_the_slopes_times_the_scale() {
+    let mut random = Random(31);
+    let bias = BiasFunction::linear();
+    let (scale, slope, length) = (0.125, 0.7, 300_usize);
+    let raw: Vec<f64> = (0..length).map(|_| 24.0 * random.signed()).collect();
+    let mut scaled = Family::Custom.convention();
+    scaled.scale_order = ScaleOrder::BiasBeforeScale;
+    for name in PlanName::ALL {
+        for &dtype in name.dtypes() {
+            let Ok(plain) = PrecisionPlan::build(name, dtype, Family::Custom) else {
+                continue;
+            };
+            let described = plain.clone().with_model_convention(Family::Custom, &scaled);
+            assert_eq!(described.key(), plain.key());
+            assert_eq!(
+                described.effective_slope(slope, scale),
+                plain.effective_slope(slope * scale, scale)
+            );
+            let row = |plan: &PrecisionPlan, slope: f64| {
+                let input = RowInput {
+                    raw_scores: &raw,
+                    scale,
+                    head: 0,
+                    slope,
+                    bias: &bias,
+                    query: length - 1,
+                    causal: true,
+                    length,
+                };
+                emulate_row(plan, &input)
+            };
+            let (a, b) = (row(&described, slope), row(&plain, slope * scale));
+            assert_eq!(a.scores, b.scores, "{}", plain.key());
+            assert_eq!(a.weights, b.weights, "{}", plain.key());
+            let far = row(&described, slope).scores[0] - row(&described, 0.0).scores[0];
+            let expected = -slope * scale * (length - 1) as f64;
+            // From a key-position bias of 0 on the last key.
+            let last = a.scores[length - 1] - row(&described, 0.0).scores[length - 1];
+            assert!(
+                (far - last - expected).abs() < 1.0,
+                "{}: {far} {last}",
+                plain.key()
+            );
+        }
+    }
+}
+
+/// Where a runtime forms the bias as the model does, it follows the description; where it has its own form, it keeps it.
+#[test]
+fn a_described_form_is_that_of_runtimes_that_have_none_of_their_own() {
+    let mut described = Family::Custom.convention();
+    described.form = BiasForm::KeyPosition;
+    described.key_origin = KeyOrigin::One;
+    let path = |text: &str, family: Family| {
+        let plan = PrecisionPlan::parse(text, family).unwrap();
+        let bias = plan.with_model_convention(family, &described).bias;
+        (bias.form, bias.origin)
+    };
+    let own = (BiasForm::KeyPosition, KeyOrigin::One);
+    for text in ["ieee", "hf-eager:bf16", "hf-sdpa:f16"] {
+        assert_eq!(path(text, Family::Custom), own, "{text}");
+    }
+    for text in ["flex-attention", "vllm-paged", "llama-cpp-cpu"] {
+        assert_eq!(path(text, Family::Custom).0, BiasForm::Relative, "{text}");
+    }
+    assert_eq!(path("ieee", Family::Jais), own);
+    assert_eq!(path("hf-eager:bf16", Family::Jais).0, BiasForm::Relative);
 }
 
 /// Weights that are zero under the plan although the numerator against the final maximum is not, and the other way round.

@@ -27,11 +27,15 @@ enum Change {
 }
 
 impl WhatIf {
-    /// Reads what [`WhatIf::parse`] does, or a precision plan of `family`, `NAME[:DTYPE]`.
+    /// Reads what [`WhatIf::parse`] does, or a precision plan of `family`, `NAME[:DTYPE]`, which `of_model` makes one of the very model.
     ///
     /// # Errors
     /// Anything else.
-    pub fn parse_for(text: &str, family: Family) -> Result<Self, EvalError> {
+    pub fn parse_for(
+        text: &str,
+        family: Family,
+        of_model: impl Fn(PrecisionPlan) -> PrecisionPlan,
+    ) -> Result<Self, EvalError> {
         let name = text.trim().split(':').next().unwrap_or_default();
         if !numerics::plan_names().contains(&name) {
             return Self::parse(text);
@@ -39,7 +43,7 @@ impl WhatIf {
         match PrecisionPlan::parse(text.trim(), family) {
             Ok(plan) => Ok(Self {
                 name: text.trim().to_owned(),
-                change: Change::Plan(Box::new(plan)),
+                change: Change::Plan(Box::new(of_model(plan))),
             }),
             Err(error) => Err(EvalError::Input(format!("what-if {text:?}: {error}"))),
         }
@@ -160,11 +164,11 @@ mod tests {
     fn plans_are_read_for_a_family() {
         let family = numerics::Family::Bloom;
         for good in ["f64", "hf-eager:bf16", "clamp=-12"] {
-            let what_if = WhatIf::parse_for(good, family).unwrap();
+            let what_if = WhatIf::parse_for(good, family, |plan| plan).unwrap();
             assert_eq!(what_if.name(), good);
             assert_eq!(what_if.plan().is_some(), !good.contains('='));
         }
-        let error = WhatIf::parse_for("hf-eager:f12", family).unwrap_err();
+        let error = WhatIf::parse_for("hf-eager:f12", family, |plan| plan).unwrap_err();
         assert!(error.to_string().starts_with("what-if "), "{error}");
     }
 

@@ -114,12 +114,12 @@ impl ModelFacts {
         scale * self.bias.interpolation
     }
 
-    /// A plan for this very model. An idealised one stores the bias in the model's form; where a runtime is known not to read a setting of
+    /// A plan for this very model: with the bias as it is described, if it is; where a runtime is known not to read a setting of
     /// the slopes, its plan has the slopes that it uses instead (the notes say so; docs/FAMILIES.md has the sources).
     #[must_use]
     pub fn as_run_by(&self, plan: PrecisionPlan) -> PrecisionPlan {
         use PlanName::{HfEager, HfSdpa, VllmPaged, VllmTriton};
-        let plan = plan.with_model_convention(&self.convention);
+        let plan = plan.with_model_convention(self.family, &self.convention);
         for note in &self.notes {
             match (note, &self.slopes) {
                 (Note::MptBiasMaxIgnored { .. }, SlopeSchedule::Mpt { bias_max })

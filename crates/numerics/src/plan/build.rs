@@ -4,7 +4,7 @@ use super::{
     BiasPath, BiasPlacement, BlockOrder, ExpRule, MaxReference, PlanError, PlanName, PlanStep,
     PrecisionPlan, SlopeRule,
 };
-use crate::convention::{BiasForm, Family, KeyOrigin, ScaleOrder};
+use crate::convention::{BiasConvention, BiasForm, Family, KeyOrigin, ScaleOrder};
 use crate::format::{Format, Underflow};
 use crate::threshold::exp_zero_threshold;
 
@@ -62,18 +62,42 @@ impl PrecisionPlan {
     /// # Errors
     /// A family the runtime rejects.
     pub fn build(name: PlanName, dtype: Format, family: Family) -> Result<Self, PlanError> {
+        let convention = family.convention();
+        Self::build_of(name, dtype, Of { family, convention })
+    }
+
+    /// This plan for a model whose bias is formed otherwise than its family's: a described decoder says how. Idealised plans follow
+    /// the model; a runtime of a known family has its own form, and one of [`Family::Custom`] does with the description what it does
+    /// with such a family. Other changes of a plan come after this one.
+    #[must_use]
+    pub fn with_model_convention(self, family: Family, convention: &BiasConvention) -> Self {
+        if !(self.idealised || family == Family::Custom) {
+            return self;
+        }
+        let convention = *convention;
+        match Self::build_of(self.name, self.dtype, Of { family, convention }) {
+            Ok(plan) => Self {
+                key: self.key,
+                ..plan
+            },
+            // What refuses a family has refused to build this plan.
+            Err(_) => self,
+        }
+    }
+
+    fn build_of(name: PlanName, dtype: Format, of: Of) -> Result<Self, PlanError> {
         let mut plan = match name {
-            PlanName::F64 | PlanName::Ieee | PlanName::Ftz => idealised(name, dtype, family),
-            PlanName::HfEager => hf_eager(dtype, family),
-            PlanName::HfSdpa => hf_sdpa(dtype, family),
-            PlanName::FlashAttn2 => flash_attn2(dtype, family),
-            PlanName::VllmPaged => vllm_paged(dtype, family),
-            PlanName::VllmTriton => vllm_triton(dtype, family),
-            PlanName::LlamaCppCpu => llama_cpp(name, dtype, family)?,
-            PlanName::LlamaCppCudaFa => llama_cpp(name, dtype, family)?,
-            PlanName::FoundryTorch => foundry_torch(dtype, family),
-            PlanName::FlexAttention => flex_attention(dtype, family),
-            PlanName::MegatronDeepspeed => megatron_deepspeed(dtype, family),
+            PlanName::F64 | PlanName::Ieee | PlanName::Ftz => idealised(name, dtype, of),
+            PlanName::HfEager => hf_eager(dtype, of),
+            PlanName::HfSdpa => hf_sdpa(dtype, of),
+            PlanName::FlashAttn2 => flash_attn2(dtype, of),
+            PlanName::VllmPaged => vllm_paged(dtype, of),
+            PlanName::VllmTriton => vllm_triton(dtype, of),
+            PlanName::LlamaCppCpu => llama_cpp(name, dtype, of)?,
+            PlanName::LlamaCppCudaFa => llama_cpp(name, dtype, of)?,
+            PlanName::FoundryTorch => foundry_torch(dtype, of),
+            PlanName::FlexAttention => flex_attention(dtype, of),
+            PlanName::MegatronDeepspeed => megatron_deepspeed(dtype, of),
         };
         plan.key = format!("{}:{}", name.name(), dtype.name());
         Ok(plan)
@@ -92,9 +116,16 @@ impl PrecisionPlan {
     }
 }
 
+/// What a plan is for.
+#[derive(Clone, Copy)]
+struct Of {
+    family: Family,
+    convention: BiasConvention,
+}
+
 /// Everything in f32, final maximum, `exp` gradual, nothing cast: the base that the builders edit.
-fn base(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
-    let convention = family.convention();
+fn base(name: PlanName, dtype: Format, of: Of) -> PrecisionPlan {
+    let convention = of.convention;
     let placement = match convention.scale_order {
         ScaleOrder::BiasAfterScale => BiasPlacement::AfterScale,
         ScaleOrder::BiasBeforeScale => BiasPlacement::SlopeTimesScale,
@@ -131,7 +162,7 @@ fn base(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
     }
 }
 
-fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
+fn idealised(name: PlanName, dtype: Format, of: Of) -> PrecisionPlan {
     let underflow = if name == PlanName::Ftz {
         Underflow::Flush
     } else {
@@ -140,7 +171,7 @@ fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
     let wide = if dtype == F64 { F64 } else { F32 };
     let here = "this plan's definition";
     // The form only matters for the collapse counts, which are about the bias as the family itself stores it.
-    let convention = family.convention();
+    let convention = of.convention;
     PrecisionPlan {
         slope: wide,
         bias: BiasPath {
@@ -172,7 +203,7 @@ fn idealised(name: PlanName, dtype: Format, family: Family) -> PrecisionPlan {
                 here,
             ),
         ],
-        ..base(name, dtype, family)
+        ..base(name, dtype, of)
     }
 }
 
@@ -193,12 +224,12 @@ fn falcon_bias(plan: &mut PrecisionPlan) {
     ));
 }
 
-fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::HfEager, dtype, family);
+fn hf_eager(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::HfEager, dtype, of);
     plan.normalise_before_cast = Some(F32);
     plan.accumulator = F32;
     let softmax_source;
-    match family {
+    match of.family {
         Family::Bloom => {
             plan.bias.storage = dtype;
             plan.sum = dtype;
@@ -301,7 +332,7 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
         Family::Mpt | Family::Replit | Family::MosaicBert | Family::Custom => {
             plan.raw_score = dtype;
             plan.scaled = dtype;
-            let source = match family {
+            let source = match of.family {
                 Family::Mpt => {
                     "transformers modeling_mpt.py, build_mpt_alibi_tensor and MptAttention.forward"
                 }
@@ -312,8 +343,17 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
                 }
             };
             plan.steps.push(step("bias: slope * position", F32, source));
-            plan.steps.push(step("q.k, then * scale", dtype, source));
-            plan.steps.push(step("plus the f32 bias", F32, source));
+            match plan.scale_order {
+                ScaleOrder::BiasAfterScale => {
+                    plan.steps.push(step("q.k, then * scale", dtype, source));
+                    plan.steps.push(step("plus the f32 bias", F32, source));
+                }
+                ScaleOrder::BiasBeforeScale => {
+                    plan.placement = BiasPlacement::BeforeScale;
+                    plan.steps.push(step("q.k", dtype, source));
+                    plan.steps.push(step("(q.k + bias) * scale", F32, source));
+                }
+            }
             softmax_source = "softmax of the f32 sum, then cast to the dtype of V";
         }
     }
@@ -323,16 +363,23 @@ fn hf_eager(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn hf_sdpa(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::HfSdpa, dtype, family);
+fn hf_sdpa(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::HfSdpa, dtype, of);
     plan.bias.storage = dtype;
-    if family == Family::Falcon {
+    if of.family == Family::Falcon {
         falcon_bias(&mut plan);
         plan.placement = BiasPlacement::StoredTimesScale;
         plan.steps.push(step(
             "mask: bias / sqrt(head width)",
             dtype,
             "transformers modeling_falcon.py, FalconModel (sdpa)",
+        ));
+    } else if plan.scale_order == ScaleOrder::BiasBeforeScale {
+        plan.placement = BiasPlacement::StoredTimesScale;
+        plan.steps.push(step(
+            "mask: bias * scale in the model's dtype",
+            dtype,
+            "no upstream code: as Falcon's mask in transformers, with the model's own bias form",
         ));
     } else {
         plan.steps.push(step(
@@ -371,8 +418,8 @@ fn hf_sdpa(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn flash_attn2(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::FlashAttn2, dtype, family);
+fn flash_attn2(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::FlashAttn2, dtype, of);
     plan.bias.form = BiasForm::KeyPosition;
     plan.bias.origin = KeyOrigin::Zero;
     plan.placement = match plan.scale_order {
@@ -415,8 +462,8 @@ fn flash_attn2(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn vllm_paged(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::VllmPaged, dtype, family);
+fn vllm_paged(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::VllmPaged, dtype, of);
     plan.bias.form = BiasForm::Relative;
     plan.normalise_before_cast = Some(F32);
     let source = "vllm csrc/attention/attention_kernels.cuh";
@@ -435,8 +482,8 @@ fn vllm_paged(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn vllm_triton(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::VllmTriton, dtype, family);
+fn vllm_triton(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::VllmTriton, dtype, of);
     plan.bias.form = BiasForm::KeyPosition;
     plan.bias.origin = KeyOrigin::Zero;
     plan.max_reference = MaxReference::Running {
@@ -470,14 +517,14 @@ fn vllm_triton(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn llama_cpp(name: PlanName, dtype: Format, family: Family) -> Result<PrecisionPlan, PlanError> {
-    if family == Family::Falcon {
+fn llama_cpp(name: PlanName, dtype: Format, of: Of) -> Result<PrecisionPlan, PlanError> {
+    if of.family == Family::Falcon {
         return Err(PlanError::new(format!(
             "precision plan {}: llama.cpp refuses Falcon models with ALiBi; use hf-sdpa, hf-eager or vllm-triton",
             name.name()
         )));
     }
-    let mut plan = base(name, dtype, family);
+    let mut plan = base(name, dtype, of);
     plan.bias.form = BiasForm::Relative;
     plan.output = F32;
     if name == PlanName::LlamaCppCpu {
@@ -521,8 +568,8 @@ fn llama_cpp(name: PlanName, dtype: Format, family: Family) -> Result<PrecisionP
     Ok(plan)
 }
 
-fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::FoundryTorch, dtype, family);
+fn foundry_torch(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::FoundryTorch, dtype, of);
     plan.normalise_before_cast = Some(F32);
     plan.raw_score = dtype;
     plan.scaled = dtype;
@@ -544,8 +591,8 @@ fn foundry_torch(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::FlexAttention, dtype, family);
+fn flex_attention(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::FlexAttention, dtype, of);
     plan.bias.form = BiasForm::Relative;
     // The template goes over two lists: blocks that the mask cuts through, with those of an incomplete last row of squares, which
     // `_convert_mask_to_block_mask` pads with hidden pairs; then those that it leaves whole.
@@ -579,8 +626,8 @@ fn flex_attention(dtype: Format, family: Family) -> PrecisionPlan {
     plan
 }
 
-fn megatron_deepspeed(dtype: Format, family: Family) -> PrecisionPlan {
-    let mut plan = base(PlanName::MegatronDeepspeed, dtype, family);
+fn megatron_deepspeed(dtype: Format, of: Of) -> PrecisionPlan {
+    let mut plan = base(PlanName::MegatronDeepspeed, dtype, of);
     if plan.bias.form == BiasForm::KeyPosition {
         plan.bias.origin = KeyOrigin::Zero;
     }

@@ -279,17 +279,6 @@ impl PrecisionPlan {
         self
     }
 
-    /// This plan with the bias in a model's own form, where that is not its family's: a described decoder says how it stores
-    /// its bias. Only idealised plans follow a model; a runtime has its own form.
-    #[must_use]
-    pub fn with_model_convention(mut self, convention: &crate::BiasConvention) -> Self {
-        if self.idealised {
-            self.bias.form = convention.form;
-            self.bias.origin = convention.key_origin;
-        }
-        self
-    }
-
     /// This plan for a configuration of which the runtime uses other slopes. `source` is where that was read or measured.
     #[must_use]
     pub fn with_slope_rule(mut self, rule: SlopeRule, source: &'static str) -> Self {

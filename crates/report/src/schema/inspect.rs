@@ -39,7 +39,7 @@ pub struct AlibiFacts {
     pub key_origin: String,
     /// Whether the bias is added `after-scale` or `before-scale` (and so is scaled with the scores).
     pub scale_order: String,
-    /// Rounding of the stored bias that the family fixes; `null` when it follows the model's number format.
+    /// Rounding of the stored bias that the family fixes; `null` where the runtime and its dtype decide (docs/NUMERICS.md, Plans).
     pub storage: Option<String>,
     /// Factor on the query-key product.
     pub score_scale: Option<f64>,

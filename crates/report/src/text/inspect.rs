@@ -72,7 +72,7 @@ fn alibi(page: &mut Page<'_>, report: &InspectReport) {
         facts
             .storage
             .clone()
-            .unwrap_or_else(|| "the model's number format".to_owned()),
+            .unwrap_or_else(|| "the runtime and its dtype decide".to_owned()),
     );
     if let Some(scale) = facts.score_scale {
         row("score scale", short(scale));

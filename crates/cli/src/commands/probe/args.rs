@@ -6,8 +6,9 @@ use crate::failure::Failure;
 use crate::parse;
 use crate::places::separate;
 use ::audit::probe::{ProbeTask, WhatIf};
+use checkpoint::ModelFacts;
 use clap::Args;
-use numerics::Family;
+
 use std::path::PathBuf;
 
 /// Arguments of `probe`.
@@ -106,11 +107,10 @@ impl ProbeArgs {
     }
 
     /// What cells with misses are tried under.
-    pub(super) fn changes(&self, family: Family) -> Result<Vec<WhatIf>, Failure> {
-        let changes = self
-            .what_if
-            .iter()
-            .map(|text| WhatIf::parse_for(text, family));
+    pub(super) fn changes(&self, facts: &ModelFacts) -> Result<Vec<WhatIf>, Failure> {
+        let of_model = |plan| facts.as_run_by(plan);
+        let texts = self.what_if.iter();
+        let changes = texts.map(|text| WhatIf::parse_for(text, facts.family, of_model));
         changes
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| Failure::error(format!("--what-if: {error}")))

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ProbeArgs, global: &GlobalArgs) -> Result<Exit, Failure
     let task = args.task()?;
     let checkpoint = Arc::new(describe::open(&args.path)?);
     let spec = checkpoint.runnable()?.clone();
-    let changes = args.changes(spec.family)?;
+    let changes = args.changes(&checkpoint.config)?;
     let plans = match args.no_witness || args.control {
         true => Vec::new(),
         false => args.plans.resolve(&checkpoint.config)?,
