@@ -357,6 +357,62 @@ fn mpt_settings() {
     );
 }
 
+/// Settings that transformers' own MPT code does not read, beside those of attention, and the GELU that llama.cpp has.
+#[test]
+fn mpt_settings_of_the_block() {
+    let with = |more: &str| {
+        let config = MPT_CONFIG.replacen('{', &format!("{{{more}, "), 1);
+        facts(&config).notes
+    };
+    let ignored = |notes: &[Note]| -> Vec<String> {
+        let settings = notes.iter().filter_map(|note| match note {
+            Note::MptSettingIgnored { setting, .. } => Some(setting.clone()),
+            _ => None,
+        });
+        settings.collect()
+    };
+    for (more, setting, gelu) in [
+        (r#""tie_word_embeddings": true"#, None, true),
+        (r#""norm_type": "low_precision_layernorm""#, None, true),
+        (
+            r#""norm_type": "rmsnorm""#,
+            Some("norm_type is rmsnorm"),
+            true,
+        ),
+        (r#""expansion_ratio": 4"#, None, true),
+        (
+            r#""expansion_ratio": 2"#,
+            Some("expansion_ratio is 2"),
+            true,
+        ),
+        (
+            r#""final_logit_softcapping": 5"#,
+            Some("final_logit_softcapping is 5"),
+            true,
+        ),
+        (
+            r#""ffn_config": {"ffn_act_fn": {"name": "gelu", "approximate": "none"}}"#,
+            None,
+            true,
+        ),
+        (
+            r#""ffn_config": {"ffn_act_fn": {"name": "gelu", "approximate": "tanh"}}"#,
+            Some("ffn_config.ffn_act_fn is not the erf GELU"),
+            false,
+        ),
+        (
+            r#""ffn_config": {"ffn_act_fn": {"name": "relu"}}"#,
+            Some("ffn_config.ffn_act_fn is not the erf GELU"),
+            false,
+        ),
+    ] {
+        let notes = with(more);
+        let expected: Vec<&str> = setting.into_iter().collect();
+        assert_eq!(ignored(&notes), expected, "{more}");
+        assert_eq!(notes.contains(&Note::LlamaCppTanhGelu), gelu, "{more}");
+    }
+}
+
 /// Families without a reader of weights open as configurations, with a clear reason, whatever lies beside them.
 #[test]
 fn config_only_families() {

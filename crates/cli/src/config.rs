@@ -174,6 +174,7 @@ impl<'a> Keys<'a> {
             }
             let commands = below(owner).into_iter();
             let flags = commands.flat_map(|c| c.get_arguments().filter_map(clap::Arg::get_long));
+            let flags = flags.filter(|flag| !NOT_IN_A_FILE.contains(flag));
             let hint = did_you_mean(key, flags);
             return Err(format!("unknown key {key:?}{hint}"));
         };
@@ -227,8 +228,11 @@ fn flag_id(command: &Command, key: &str) -> Option<String> {
     };
     let arg = command.get_arguments().find(named)?;
     let id = arg.get_id().as_str();
-    (!["config", "help", "version"].contains(&id)).then(|| id.to_owned())
+    (!NOT_IN_A_FILE.contains(&id)).then(|| id.to_owned())
 }
+
+/// Flags that a file cannot set.
+const NOT_IN_A_FILE: [&str; 3] = ["config", "help", "version"];
 
 /// Whether the flag, or one that excludes it, was typed.
 fn given(matches: &ArgMatches, id: &str) -> bool {

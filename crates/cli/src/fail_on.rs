@@ -26,6 +26,11 @@ impl Rule {
             Some((name, limit)) => (name, Some(limit)),
             None => (text, None),
         };
+        if limit.is_some() && audit::Severity::parse(name).is_some() {
+            return Err(Failure::error(format!(
+                "--fail-on {text:?}: a limit goes with the code of a check, such as SN001:0.5; {name} takes none"
+            )));
+        }
         let Some(check) = crate::commands::explain::find(name) else {
             let known = audit::checks::CHECKS
                 .iter()

@@ -195,7 +195,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     }) {
         return Err(std::io::Error::new(
             ErrorKind::InvalidInput,
-            "is not an ordinary file (a device, a pipe or a dangling link); leave --out away to write to stdout",
+            "is not an ordinary file (a device, a pipe or a dangling link); expected the name of a file",
         ));
     }
     let folder = match path.parent() {

@@ -106,6 +106,30 @@ fn a_run_is_reported_from_its_folder() {
         pair.stdout.contains("held-out text after step 200"),
         "{pair:?}"
     );
+    // one step is missing, or the last ones of a run that is finished
+    let without: String = metrics
+        .split_inclusive('\n')
+        .filter(|line| !line.contains("\"kind\":\"step\",\"step\":9,"))
+        .collect();
+    let short: String = metrics.split_inclusive('\n').take(700).collect();
+    for (lines, is_finished, expected) in [
+        (
+            &without,
+            false,
+            "expected step 9 after step 8, found step 10",
+        ),
+        (&short, true, "expected 1400 steps"),
+    ] {
+        let text = if is_finished {
+            &record
+        } else {
+            &record.replace("\"finished\": true", "\"finished\": false")
+        };
+        std::fs::write(folder.path().join("record.json"), text).unwrap();
+        std::fs::write(folder.path().join("metrics.jsonl"), lines).unwrap();
+        let refused = snellen(["report", folder.path().to_str().unwrap()]);
+        assert!(refused.error(2).contains(expected), "{refused:?}");
+    }
     let other = metrics.replacen("\"steps\":1400", "\"steps\":9", 1);
     std::fs::write(folder.path().join("metrics.jsonl"), other).unwrap();
     let refused = snellen(["report", folder.path().to_str().unwrap()]);

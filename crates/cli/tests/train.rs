@@ -304,6 +304,38 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_used() {
     );
 }
 
+/// A run whose lines do not hold every step up to its checkpoint would end with a report that cannot be.
+#[test]
+fn removed_lines_of_the_metrics_are_noticed_before_a_run_goes_on() {
+    let set = Set::new();
+    let file = set.run_file("run.toml", "");
+    ok(&set.training(&file, "run", "--until 16"));
+    let path = set.at("run/metrics.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    let third = lines
+        .iter()
+        .position(|line| line.contains("\"step\":3,"))
+        .unwrap();
+    let resume = ["train", "--resume", &set.at("run")];
+    for (left, expected) in [
+        (
+            lines[..third].concat(),
+            "ends after step 2, expected 16 steps",
+        ),
+        (
+            [&lines[..third], &lines[third + 1..]].concat().concat(),
+            "expected step 3 after step 2",
+        ),
+        (String::new(), "kind \"begin\""),
+    ] {
+        std::fs::write(&path, left).unwrap();
+        refused(&resume, &["metrics.jsonl", expected]);
+    }
+    std::fs::write(&path, whole).unwrap();
+    ok(&resume);
+}
+
 #[test]
 fn another_tokenizer_is_refused_before_and_during_a_run() {
     let set = Set::new();

@@ -43,14 +43,18 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
         else {
             continue;
         };
+        let slope = match slope {
+            0.0..1e6 => format!("{slope:.6}"),
+            _ => format!("{slope:e}"),
+        };
         let message = format!(
-            "the bias of slope {slope:.6} is infinite in {} from position {position:.0} on, within {} tokens",
+            "the bias of slope {slope} is infinite in {} from position {position:.0} on, within {} tokens",
             plan.bias.storage.name(),
             context.length
         );
         let next = context.command(
             "horizon",
-            &format!("--plan {} --length {position:.0}", plan.key()),
+            &format!("--plan {} --length {:.0}", plan.key(), position.max(1.0)),
         );
         findings.push(
             Finding::new(&DOC, Severity::Error, message, next)

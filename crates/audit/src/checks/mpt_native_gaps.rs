@@ -10,8 +10,8 @@ pub(super) const DOC: CheckDoc = CheckDoc {
     code: "SN010",
     name: "mpt-length-limit",
     summary: "transformers' own MPT code fails beyond max_seq_len, and drops settings it does not know.",
-    measures: "Length asked about against max_seq_len; the settings qk_ln, qk_gn, kv_n_heads, logit_scale and attn_logit_softcapping of the configuration.",
-    why_it_matters: "The bias table has max_seq_len entries, so a longer input ends in a shape error although ALiBi itself has no limit. Query/key norms, grouped heads, the cap of scores and the scale of logits are silently not there.",
+    measures: "Length asked about against max_seq_len; the settings qk_ln, qk_gn, kv_n_heads, logit_scale, attn_logit_softcapping, norm_type, ffn_act_fn, expansion_ratio and final_logit_softcapping of the configuration; biases in the checkpoint.",
+    why_it_matters: "The bias table has max_seq_len entries, so a longer input ends in a shape error although ALiBi itself has no limit. Query/key norms, grouped heads, caps, RMSNorm, other activations, biases and the scale of logits are silently not there.",
     threshold: "Length above max_seq_len; any of the dropped settings. An error under hf-eager or hf-sdpa, a note under other plans.",
     false_alarms: "Loading with trust_remote_code runs the model's own code, which has none of these gaps.",
     remedies: &[(
@@ -39,7 +39,8 @@ pub(super) fn check(context: &AuditContext<'_>) -> CheckResult {
             }
             Note::MptQkNormIgnored
             | Note::MptLogitScaleIgnored
-            | Note::MptSoftCapIgnored { .. } => None,
+            | Note::MptSoftCapIgnored { .. }
+            | Note::MptSettingIgnored { .. } => None,
             _ => continue,
         };
         found.extend(traps::findings(

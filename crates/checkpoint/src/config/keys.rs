@@ -62,6 +62,11 @@ impl<'a> Keys<'a> {
         format!("\"{}{key}\"", self.prefix)
     }
 
+    /// An error about a key whose value something else has refused.
+    pub(crate) fn refused(&self, key: &str, why: &dyn std::fmt::Display) -> CheckpointError {
+        CheckpointError::malformed(format!("key {}: {why}", self.shown(key))).in_file(self.path)
+    }
+
     /// An error about a key.
     pub(crate) fn wrong(&self, key: &str, expected: &str, found: &str) -> CheckpointError {
         CheckpointError::malformed(format!(
@@ -75,7 +80,7 @@ impl<'a> Keys<'a> {
         let names: Vec<_> = names.iter().map(|n| self.shown(n)).collect();
         CheckpointError::missing(format!(
             "key {} is missing; expected {expected}; add it, or use the config.json that was published with the model",
-            names.join(" (or ")  + &")".repeat(names.len() - 1)
+            either(&names)
         ))
         .in_file(self.path)
     }
@@ -187,5 +192,15 @@ pub(crate) fn describe(value: &Value) -> String {
         Value::String(s) => format!("the text {}", quoted(s)),
         Value::Array(items) => format!("a list of {} items", items.len()),
         Value::Object(map) => format!("an object of {} keys", map.len()),
+    }
+}
+
+/// The first of some names, and the others that would do.
+pub(crate) fn either(names: &[String]) -> String {
+    match names {
+        [first, others @ ..] if !others.is_empty() => {
+            format!("{first} (or {})", others.join(" or "))
+        }
+        _ => names.concat(),
     }
 }

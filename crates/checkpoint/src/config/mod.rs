@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use detect::{Reader, detect};
 pub use facts::{DescribedModel, ModelFacts};
-pub(crate) use keys::{Keys, describe};
+pub(crate) use keys::{Keys, describe, either};
 pub use notes::Note;
 
 use crate::error::CheckpointError;

@@ -31,6 +31,13 @@ pub enum Note {
         /// The configured cap of the scores.
         cap: f64,
     },
+    /// transformers' own MPT does not read a setting beside attention: its hidden states are others.
+    MptSettingIgnored {
+        /// The key and its value.
+        setting: String,
+        /// What is done instead.
+        instead: &'static str,
+    },
     /// transformers' own MPT fails beyond `max_seq_len`.
     MptLengthLimit {
         /// The configured limit in tokens.
@@ -97,6 +104,7 @@ impl Note {
             Note::MptKvHeadsIgnored { .. } => "mpt-kv-heads-ignored",
             Note::MptLogitScaleIgnored => "mpt-logit-scale-ignored",
             Note::MptSoftCapIgnored { .. } => "mpt-soft-cap-ignored",
+            Note::MptSettingIgnored { .. } => "mpt-setting-ignored",
             Note::MptLengthLimit { .. } => "mpt-length-limit",
             Note::MptFlashDecodeForm => "mpt-flash-decode-form",
             Note::MptSoftmaxScaleDropped { .. } => "mpt-softmax-scale-dropped",
@@ -124,6 +132,7 @@ impl Note {
             | Note::MptKvHeadsIgnored { .. }
             | Note::MptLogitScaleIgnored
             | Note::MptSoftCapIgnored { .. }
+            | Note::MptSettingIgnored { .. }
             | Note::MptLengthLimit { .. } => Some("transformers"),
             Note::FalconRuntimesRefuse => Some("llama.cpp, candle, text-generation-inference"),
             Note::MptFlashDecodeForm => Some("llm-foundry with flash attention"),
@@ -158,6 +167,7 @@ impl Note {
             Note::MptKvHeadsIgnored { n_kv_heads } => format!("kv_n_heads is {n_kv_heads}; transformers' own MPT code knows no grouped key/value heads"),
             Note::MptLogitScaleIgnored => "logit_scale is set; transformers' own MPT code does not read it, so loss and token probabilities differ from those here; attention does not".to_owned(),
             Note::MptSoftCapIgnored { cap } => format!("attn_logit_softcapping is {cap}; transformers' own MPT code does not read it and caps nothing: scores and horizons here are with the cap"),
+            Note::MptSettingIgnored { setting, instead } => format!("{setting}; transformers' own MPT code does not read it and {instead}: loss and scores there are not those here"),
             Note::MptLengthLimit { max_seq_len } => format!("transformers' own MPT code fails with a shape error beyond max_seq_len = {max_seq_len} tokens; raise max_seq_len in the configuration there; this tool has no such limit"),
             Note::MptFlashDecodeForm => "llm-foundry with flash attention forms the bias by key position in prefill and by distance in decoding; in half precision the two round differently".to_owned(),
             Note::MptSoftmaxScaleDropped { softmax_scale } => format!("softmax_scale is {softmax_scale}; vLLM ignores it and GGUF conversion drops it: both use 1/sqrt(head width)"),

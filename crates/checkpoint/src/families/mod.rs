@@ -13,7 +13,7 @@ pub(crate) mod replit;
 use model::{AlibiSpec, BlockSpec, EmbeddingSpec, HeadSpec, ModelSpec, OutputSpec};
 use numerics::{BiasFunction, Family};
 
-use crate::config::{Keys, ModelFacts, Note};
+use crate::config::{Keys, ModelFacts, Note, either};
 use crate::error::{CheckpointError, quoted};
 use crate::layout::Layout;
 use crate::safetensors::Tensors;
@@ -92,7 +92,7 @@ impl Shape {
         // Fails for a head count that no slope rule covers.
         facts
             .slope_values()
-            .map_err(|e| keys.wrong(heads_key, &e.to_string(), &facts.n_heads.to_string()))?;
+            .map_err(|error| keys.refused(heads_key, &error))?;
         Ok(facts)
     }
 }
@@ -184,7 +184,7 @@ pub(crate) fn prefix<'c>(
             .collect();
         CheckpointError::missing(format!(
             "tensor {} is missing; it is the embedding",
-            names.join(" (or ") + &")".repeat(names.len() - 1)
+            either(&names)
         ))
         .in_file(tensors.path())
     })

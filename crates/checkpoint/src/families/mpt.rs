@@ -78,7 +78,12 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     }
     let cap = attention.opt_positive(&["attn_logit_softcapping"])?;
     dropped.extend(cap.map(|cap| Note::MptSoftCapIgnored { cap }));
+    dropped.extend(ignored(keys)?);
     facts.notes = notes(bias_max, dropped, facts.trained_length, scale);
+    // What cannot be read is refused with the weights.
+    if activation(keys).is_ok_and(|activation| activation != Activation::GeluErf) {
+        facts.notes.retain(|note| *note != Note::LlamaCppTanhGelu);
+    }
     if let Some(cap) = cap {
         facts.bias.soft_cap = Some(SoftCap {
             cap,
@@ -86,6 +91,35 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
         });
     }
     Ok(facts)
+}
+
+/// Settings of the whole block that transformers' own code does not read (modeling_mpt.py, run on 5.24.0).
+fn ignored(keys: &Keys<'_>) -> Result<Vec<Note>, CheckpointError> {
+    let mut found = Vec::new();
+    let mut ignore = |setting: String, instead| {
+        found.push(Note::MptSettingIgnored { setting, instead });
+    };
+    if let Some(kind) = keys.opt_text("norm_type")?
+        && norm_kind(keys).is_ok_and(|kind| kind != NormKind::LayerNorm)
+    {
+        ignore(format!("norm_type is {kind}"), "uses LayerNorm");
+    }
+    if let Ok(Activation::GeluTanh | Activation::Silu | Activation::Relu) = activation(keys) {
+        let setting = "ffn_config.ffn_act_fn is not the erf GELU".to_owned();
+        ignore(setting, "uses that");
+    }
+    let ratio = keys.opt_positive(&["expansion_ratio", "mlp_ratio"])?;
+    if let Some(ratio) = ratio.filter(|ratio| *ratio != 4.0) {
+        let instead = "takes 4, so it does not load these weights";
+        ignore(format!("expansion_ratio is {ratio}"), instead);
+    }
+    if let Some(cap) = keys.opt_positive(&["final_logit_softcapping"])? {
+        ignore(
+            format!("final_logit_softcapping is {cap}"),
+            "caps no logits",
+        );
+    }
+    Ok(found)
 }
 
 /// Notes of an MPT; `dropped` and `scale` are those on settings that runtimes do not know.
@@ -169,7 +203,11 @@ fn activation(keys: &Keys<'_>) -> Result<Activation, CheckpointError> {
         (name, approximate) => Err(act.wrong(
             "name",
             "gelu (approximate none or tanh), silu or relu",
-            &format!("{name:?}, approximate {approximate:?}"),
+            &format!(
+                "{}, approximate {}",
+                name.unwrap_or("gelu"),
+                approximate.unwrap_or("none")
+            ),
         )),
     }
 }
@@ -281,6 +319,12 @@ pub(crate) fn lower(
     };
     let spec = base_spec(facts, keys, block, head)?;
     let layout = Layout::build(&spec, tensors, |role| place(prefix, &spec, role))?;
+    if bias {
+        facts.notes.push(Note::MptSettingIgnored {
+            setting: "the checkpoint has biases".to_owned(),
+            instead: "drops them",
+        });
+    }
     note_unused_head(facts, tensors, tied, "lm_head.weight");
     Ok((spec, layout))
 }

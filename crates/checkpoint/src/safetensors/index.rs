@@ -29,14 +29,14 @@ pub fn parse_index(bytes: &[u8]) -> Result<HashMap<String, String>, CheckpointEr
     if map.is_empty() {
         return Err(CheckpointError::malformed("weight_map names no tensor"));
     }
-    for (tensor, shard) in &map {
-        if !stays_inside(shard) {
-            return Err(CheckpointError::malformed(format!(
-                "weight_map, tensor {}: the shard name {} leads outside the model folder; expected a file name inside it",
-                quoted(tensor),
-                quoted(shard)
-            )));
-        }
+    // The first by name, so that the same file is answered with the same line.
+    let outside = map.iter().filter(|(_, shard)| !stays_inside(shard)).min();
+    if let Some((tensor, shard)) = outside {
+        return Err(CheckpointError::malformed(format!(
+            "weight_map, tensor {}: the shard name {} leads outside the model folder; expected a file name inside it",
+            quoted(tensor),
+            quoted(shard)
+        )));
     }
     Ok(map)
 }

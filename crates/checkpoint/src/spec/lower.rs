@@ -136,7 +136,7 @@ pub(super) fn lower(file: File, folder: &Path) -> Result<Specification, Checkpoi
     let slopes = schedule(&file.alibi)?;
     let slope_values = slopes
         .slopes(n_heads)
-        .map_err(|e| wrong("alibi", "usable slopes", e))?;
+        .map_err(|error| CheckpointError::malformed(format!("key alibi: {error}")))?;
     let bias = bias(file.alibi.remedy.as_deref(), n_heads)?;
     let mut convention = Family::Custom.convention();
     if file.alibi.form == Form::KeyPosition {

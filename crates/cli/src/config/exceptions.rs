@@ -27,6 +27,7 @@ pub(super) const REFUSED: &[(&[&str], &[&str])] = &[
     (
         &["max_memory"],
         &[
+            "probe --build-only",
             "horizon",
             "inspect",
             "tokens",
@@ -61,6 +62,18 @@ pub(super) const REFUSED: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["out"], &["study run", "tokens", "export"]),
+    (
+        &["plans"],
+        &[
+            "probe --build-only",
+            "probe --no-witness",
+            "probe --control",
+        ],
+    ),
+    (
+        &["keep_checkpoints", "evaluate_again", "max_minutes"],
+        &["study run --dry-run"],
+    ),
 ];
 
 /// Keys that mean different things to those who would share them: the command whose table it is, the key, and what it means.

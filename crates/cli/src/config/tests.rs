@@ -141,9 +141,11 @@ fn flags_that_another_flag_makes_useless_are_for_the_others() {
         ["--exit-zero", "--format=json", "--threads=2"]
     );
     assert_eq!(
-        found("snellen probe model --build-only prompts.jsonl"),
+        found("snellen probe model --build-only --lengths 9"),
         ["--format=json", "--threads=2"]
     );
+    let words = ["snellen", "probe", "model", "--build-only"];
+    assert!(merged("plan = \"ftz\"", &words).unwrap().is_empty());
 }
 
 #[test]
@@ -158,6 +160,10 @@ fn mistakes_in_tables_of_commands_name_the_key() {
          a table, such as [tokens.encode]"
     );
     assert!(error("to = \"x\"").contains("\"to\" at the top level: "));
+    assert_eq!(
+        error("config = \"x\""),
+        "config file FILE: unknown key \"config\""
+    );
     assert_eq!(
         error("[tokens.encod]"),
         "config file FILE: unknown table [tokens.encod]; did you mean \"encode\"?"

@@ -32,7 +32,7 @@ fn body(page: &mut Page<'_>, report: &InspectReport) {
             dtypes.join(", ")
         ));
     } else {
-        page.paragraph("No weights here: configuration only.");
+        page.paragraph("No weights are read here: configuration only.");
     }
     alibi(page, report);
     page.heading("Is the bias applied?");

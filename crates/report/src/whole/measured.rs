@@ -75,11 +75,10 @@ fn attention(what: &str, length: Option<u64>, head: &MeasureHead) -> Checked {
     ] {
         share(&format!("{what}.{field}"), value)?;
     }
-    let key0 = head.key0_mass.map(|mass| mass + OFF);
-    not_negative(&format!("{what}.key0_mass"), key0)?;
+    not_below(&format!("{what}.key0_mass"), head.key0_mass)?;
     at_most(&format!("{what}.key0_mass"), head.key0_mass, Some(1.0))?;
     let entropy = format!("{what}.entropy_nats");
-    not_negative(&entropy, head.entropy_nats.map(|nats| nats + OFF))?;
+    not_below(&entropy, head.entropy_nats)?;
     // That of equal weights.
     let most = length.map(|length| (length.max(1) as f64).ln());
     at_most(&entropy, head.entropy_nats, most)?;
@@ -90,6 +89,14 @@ fn attention(what: &str, length: Option<u64>, head: &MeasureHead) -> Checked {
         (Some(recent_max), Some(most)) => at_most(&recent, Some(recent_max), Some(most)),
         (Some(recent_max), None) => Err(broken(&recent, "null", recent_max)),
         (None, _) => Ok(()),
+    }
+}
+
+/// No less than 0, but for what f32 may be off.
+fn not_below(what: &str, value: Option<f64>) -> Checked {
+    match value {
+        Some(value) if value < -OFF => Err(broken(what, "no negative number", value)),
+        _ => Ok(()),
     }
 }
 

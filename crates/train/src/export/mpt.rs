@@ -32,8 +32,9 @@ pub fn write_mpt(
     if shape.bias {
         return refuse("biases of linear layers and norms");
     }
-    if !shape.hidden.is_multiple_of(shape.width) {
-        return refuse("a feed-forward layer that is no multiple of the width");
+    // `expansion_ratio` is not read: transformers 5.24 makes layers of 4 times the width, whatever it says.
+    if shape.hidden != 4 * shape.width {
+        return refuse("a feed-forward layer other than 4 times the width");
     }
     let config = serde_json::json!({
         "architectures": ["MptForCausalLM"],
@@ -41,7 +42,7 @@ pub fn write_mpt(
         "d_model": shape.width,
         "n_heads": shape.heads,
         "n_layers": shape.layers,
-        "expansion_ratio": shape.hidden / shape.width,
+        "expansion_ratio": 4,
         "max_seq_len": shape.context,
         "vocab_size": shape.vocab,
         "no_bias": true,

@@ -52,37 +52,9 @@ impl History {
         let config = RunConfig::read(&folder.join("run.toml"))?;
         let file = folder.join("metrics.jsonl");
         let metrics = metrics::read_whole_lines(&file)?;
-        match metrics.first() {
-            Some(Metric::Begin {
-                schema_version,
-                parameters,
-                steps,
-            }) => {
-                if *schema_version != metrics::SCHEMA_VERSION {
-                    return Err(TrainError::file(
-                        &file,
-                        format!(
-                            "line 1: expected schema_version {}, found {schema_version}",
-                            metrics::SCHEMA_VERSION
-                        ),
-                    ));
-                }
-                if (*parameters, *steps) != (record.parameters, record.steps) {
-                    return Err(TrainError::file(
-                        &file,
-                        format!(
-                            "is of another run than record.json: {parameters} parameters and {steps} steps, expected {} and {}",
-                            record.parameters, record.steps
-                        ),
-                    ));
-                }
-            }
-            _ => {
-                return Err(TrainError::file(
-                    &file,
-                    "line 1: expected the line of kind \"begin\" that every run writes first",
-                ));
-            }
+        let last = metrics::check(&file, &metrics, &record)?;
+        if record.finished && last < record.steps {
+            return Err(metrics::incomplete(&file, last, record.steps));
         }
         Ok(Self {
             folder: folder.to_owned(),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::evaluate::RecallCell;
+use super::plan::RunRecord;
 use super::watch::HeadWatch;
 use crate::error::TrainError;
 use crate::files;
@@ -148,6 +149,12 @@ impl Writer {
         })
     }
 
+    /// Waits until all lines are on disk: a checkpoint must not outlive the lines of its steps.
+    pub(crate) fn sync(&self) -> Result<(), TrainError> {
+        let synced = self.file.sync_data();
+        synced.map_err(|e| TrainError::io(&self.path, &e))
+    }
+
     /// Appends a line.
     pub(crate) fn line(&mut self, value: &impl Serialize) -> Result<(), TrainError> {
         let mut text = serde_json::to_string(value).map_err(|e| TrainError::file(&self.path, e))?;
@@ -175,6 +182,63 @@ pub(super) fn read_whole_lines(path: &Path) -> Result<Vec<Metric>, TrainError> {
     let text = files::read_to_string(path).map_err(|e| TrainError::io(path, &e))?;
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     lines(path, &text[..whole])
+}
+
+/// Checks that the lines are those of the run of `record`, and that no step is missing between; the last step.
+///
+/// # Errors
+/// Lines of another run or schema, or a step that does not follow the one before.
+pub(super) fn check(
+    path: &Path,
+    metrics: &[Metric],
+    record: &RunRecord,
+) -> Result<u64, TrainError> {
+    let fail = |what: String| Err(TrainError::file(path, what));
+    match metrics.first() {
+        Some(Metric::Begin { schema_version, .. }) if *schema_version != SCHEMA_VERSION => {
+            return fail(format!(
+                "line 1: expected schema_version {SCHEMA_VERSION}, found {schema_version}"
+            ));
+        }
+        Some(Metric::Begin {
+            parameters, steps, ..
+        }) if (*parameters, *steps) != (record.parameters, record.steps) => {
+            return fail(format!(
+                "is of another run than record.json: {parameters} parameters and {steps} steps, expected {} and {}",
+                record.parameters, record.steps
+            ));
+        }
+        Some(Metric::Begin { .. }) => {}
+        _ => {
+            return fail(
+                "line 1: expected the line of kind \"begin\" that every run writes first"
+                    .to_owned(),
+            );
+        }
+    }
+    let mut last = 0;
+    for metric in metrics {
+        if let Metric::Step { step, .. } = metric {
+            if *step != last + 1 {
+                return fail(format!(
+                    "expected step {} after step {last}, found step {step}: lines were removed or added",
+                    last + 1
+                ));
+            }
+            last = *step;
+        }
+    }
+    Ok(last)
+}
+
+/// Of a file that ends before a step that the run has done.
+pub(super) fn incomplete(path: &Path, last: u64, done: u64) -> TrainError {
+    TrainError::file(
+        path,
+        format!(
+            "ends after step {last}, expected {done} steps: lines were removed; put them back, or begin a new run"
+        ),
+    )
 }
 
 fn lines(path: &Path, text: &str) -> Result<Vec<Metric>, TrainError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::checkpoint::{self, State};
-use super::metrics::{Metric, SCHEMA_VERSION, Writer};
+use super::metrics::{self, Metric, SCHEMA_VERSION, Writer};
 use super::plan::{RunPlan, RunRecord};
 use super::{evaluate, watch};
 use crate::config::{RunConfig, Stage};
@@ -217,9 +217,14 @@ impl Trainer {
         }
         let checkpoints = folder.join("checkpoints");
         let found = checkpoint::newest(&checkpoints, &plan.network.layout, &record.config_hash)?;
+        let lines = folder.join("metrics.jsonl");
+        let last = metrics::check(&lines, &metrics::read_whole_lines(&lines)?, &record)?;
         let trainer = match found {
             Some((snapshot, warnings)) => {
                 let step = snapshot.state.step;
+                if last < step {
+                    return Err(metrics::incomplete(&lines, last, step));
+                }
                 for warning in &warnings {
                     observer.note(&format!("warning: {warning}; falling back to step {step}"));
                 }
@@ -347,6 +352,7 @@ impl Trainer {
             let every = self.config.watch.save_every;
             let improved = self.best.is_some_and(|(_, best)| best == step);
             if stop || step == last || improved || (every > 0 && step.is_multiple_of(every)) {
+                metrics.sync()?;
                 self.save()?;
             }
             if stop && step < self.total {

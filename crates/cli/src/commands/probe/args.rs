@@ -79,7 +79,7 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) prompts: Option<PathBuf>,
     /// Build the prompts, report their tokens, depths and hashes, and run nothing
-    #[arg(long, conflicts_with_all = ["results", "merge", "what_if", "show_failures"])]
+    #[arg(long, conflicts_with_all = ["results", "merge", "what_if", "show_failures", "no_witness", "plans"])]
     pub(super) build_only: bool,
 }
 

@@ -30,6 +30,9 @@ pub(super) fn only(
     notes: Vec<String>,
     global: &GlobalArgs,
 ) -> Result<Exit, Failure> {
+    let verb = "probe --build-only";
+    global.refuse_document_flags(verb, &["--format", "--out"])?;
+    global.refuse_estimating(verb)?;
     let mut cells = Vec::new();
     for (length, depth) in grid.places() {
         let cell = builder.cell(length, depth, grid.samples).map_err(failed)?;
@@ -50,7 +53,6 @@ pub(super) fn only(
             ..Outcome::default()
         },
     };
-    global.refuse_document_flags("probe --build-only", &["--format", "--out"])?;
     crate::output::emit(report, global)
 }
 

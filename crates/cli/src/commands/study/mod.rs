@@ -59,7 +59,7 @@ struct RunArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     only: Vec<String>,
     /// Check every configuration, list the trials, estimate time and memory from a few real steps; train nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["keep_checkpoints", "evaluate_again", "max_minutes"])]
     dry_run: bool,
     /// With --dry-run: no steps and no estimate of time
     #[arg(long, requires = "dry_run")]
