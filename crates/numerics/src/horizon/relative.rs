@@ -111,6 +111,7 @@ struct GrowingSum<'a> {
     question: &'a HeadQuestion<'a>,
     diagonal: f64,
     sum: f64,
+    /// Exact where it lies within a row that was looked at, else no less.
     first: f64,
     /// Whether adding keys has stopped to change the sum.
     settled: bool,
@@ -155,12 +156,13 @@ impl<'a> GrowingSum<'a> {
         let stepped_end = from + STEPPED_BEYOND;
         while !self.settled && distance < stepped_end {
             self.add(distance);
-            self.first = self.first_for(sides * self.sum - (sides - 1.0) * own, self.first);
+            self.look(sides * self.sum - (sides - 1.0) * own, distance);
             if self.first <= distance as f64 {
                 return Some(self.first);
             }
             distance += 1;
         }
+        self.first = self.first_for(sides * self.sum - (sides - 1.0) * own, self.first);
         let mut far = distance as f64;
         while !self.settled && far < FAR {
             let next = (far * 1.1).ceil();
@@ -180,11 +182,28 @@ impl<'a> GrowingSum<'a> {
         Some(self.first).filter(|first| self.settled && first.is_finite())
     }
 
-    /// First blind distance for a row of the given sum.
+    /// Finds the first blind distance of a row of the given sum whose furthest key is `furthest` away, if it lies within: far out it
+    /// moves by very many keys from row to row, and nothing asks where it is.
+    fn look(&mut self, sum: f64, furthest: u64) {
+        let furthest = furthest as f64;
+        if self.first <= furthest || self.is_blind(furthest, self.threshold(sum)) {
+            self.first = self.first_for(sum, self.first);
+        }
+    }
+
+    fn threshold(&self, sum: f64) -> f64 {
+        self.question.zero_gap(self.ln_sum(sum))
+    }
+
+    fn is_blind(&self, distance: f64, threshold: f64) -> bool {
+        let entry = self.question.entry_at_distance(distance);
+        self.question.gap(self.diagonal, entry) > threshold
+    }
+
+    /// First blind distance for a row of the given sum; it is `start` at most.
     fn first_for(&self, sum: f64, start: f64) -> f64 {
-        let question = self.question;
-        let threshold = question.zero_gap(self.ln_sum(sum));
-        let blind = |d: f64| question.gap(self.diagonal, question.entry_at_distance(d)) > threshold;
+        let threshold = self.threshold(sum);
+        let blind = |distance: f64| self.is_blind(distance, threshold);
         if !start.is_finite() {
             return if blind(FAR) {
                 first_whole(blind).unwrap_or(f64::INFINITY)
@@ -233,12 +252,13 @@ fn causal_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Counts,
             );
         }
         growing.add(row);
-        growing.first = growing.first_for(growing.sum, growing.first);
+        growing.look(growing.sum, row);
         blind_pairs += u128::from(blind_in_row(growing.first, row));
         last_visible = last_visible.max(visible_in_row(growing.first, row));
         row += 1;
     }
     let ln_sum_last = growing.ln_sum(growing.sum);
+    growing.first = growing.first_for(growing.sum, growing.first);
     blind_pairs += triangle(growing.first, row, length);
     last_visible = last_visible.max(visible_in_row(growing.first, length - 1));
     let blind_last_row = blind_in_row(growing.first, length - 1);
@@ -277,8 +297,6 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
     let own = prefix[0];
     let row_sum = |row: u64| one_side(row) + one_side(length - 1 - row) - own;
     let (mut blind_pairs, mut last_visible) = (0_u128, None);
-    let mut first = growing.first;
-    let mut least = first;
     let mut row = 0;
     let half = length.div_ceil(2);
     let mut ln_sum_last = 0.0;
@@ -286,8 +304,8 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
     while row < half && row <= settled_at {
         let mirrored = length - 1 - row;
         // Sums grow towards the middle, so the first blind distance shrinks.
-        first = growing.first_for(row_sum(row), first);
-        least = least.min(first);
+        growing.look(row_sum(row), mirrored);
+        let first = growing.first;
         // Distance 0 belongs to one side only.
         let blind = blind_in_row(first, row) + blind_in_row(first.max(1.0), mirrored);
         let copies = if row == mirrored { 1 } else { 2 };
@@ -300,6 +318,8 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
         row += 1;
     }
     if row < length - row {
+        let first = growing.first_for(row_sum(row), growing.first);
+        growing.first = first;
         // All rows left share one sum; both sides count the same by symmetry.
         blind_pairs +=
             triangle(first, row, length - row) + triangle(first.max(1.0), row, length - row);
@@ -307,12 +327,9 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
     }
     let seen = blind_pairs > 0;
     let first_blind = if seen {
-        smallest_blind(question, &growing, row_sum, half, settled_at)
+        smallest_blind(question, row_sum, half, settled_at)
     } else {
-        {
-            growing.first = least;
-            growing.beyond(prefix.len() as u64, 2.0)
-        }
+        growing.beyond(prefix.len() as u64, 2.0)
     };
     Ok(Counts {
         first_blind,
@@ -327,17 +344,17 @@ fn both_sides_with_sum(question: &HeadQuestion<'_>, diagonal: f64) -> Result<Cou
 /// The smallest blind distance that really occurs: a middle row has a smaller first blind distance, but also fewer far keys.
 fn smallest_blind(
     question: &HeadQuestion<'_>,
-    growing: &GrowingSum<'_>,
     row_sum: impl Fn(u64) -> f64,
     half: u64,
     settled_at: u64,
 ) -> Option<f64> {
-    let mut first = growing.first;
+    let mut growing = GrowingSum::new(question, question.entry_at_distance(0.0));
     let mut smallest = None;
     for row in 0..half.min(settled_at + 2) {
-        first = growing.first_for(row_sum(row), first);
-        if first <= (question.length - 1 - row) as f64 {
-            smallest = Some(first);
+        let furthest = question.length - 1 - row;
+        growing.look(row_sum(row), furthest);
+        if growing.first <= furthest as f64 {
+            smallest = Some(growing.first);
         }
     }
     smallest
