@@ -6,9 +6,6 @@ use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX, relative};
 use crate::emulate::rescale;
 use crate::plan::{BlockOrder, PrecisionPlan, RowOrder, RowPlace};
 
-/// Steps into blocks that one head may take (a few seconds).
-const BLOCK_STEPS_MAX: u64 = 40 * ROWS_MAX;
-
 /// Stands for the logarithm of a rescaling that is exactly 0; larger than any real sum of logarithms.
 const LOST: f64 = 1e15;
 
@@ -65,6 +62,14 @@ impl<'a> Loss<'a> {
         self.plan.accumulator.round((-decay).exp()) == 0.0
     }
 
+    /// How many of the first keys of descending entries are not lost.
+    fn visible_in(&self, entries: &[f64], max: f64, decay: f64) -> usize {
+        match entries.last() {
+            Some(last) if self.is_clear(max - last, decay) => entries.len(),
+            _ => entries.partition_point(|entry| !self.is_lost(max, *entry, decay)),
+        }
+    }
+
     /// How many of the first keys of ascending entries are lost.
     fn lost_in(&self, entries: &[f64], max: f64, decay: f64) -> usize {
         match entries.first() {
@@ -111,6 +116,17 @@ impl Tally {
 
     fn visible_at(&mut self, distance: u64) {
         self.counts.last_visible = self.counts.last_visible.max(Some(distance));
+    }
+
+    /// Of `n` keys from distance `near` on the first `visible` are visible; the number of the others.
+    fn distances(&mut self, near: usize, visible: usize, n: usize) -> u64 {
+        if visible < n {
+            self.blind_at((near + visible) as u64);
+        }
+        if visible > 0 {
+            self.visible_at((near + visible - 1) as u64);
+        }
+        (n - visible) as u64
     }
 
     /// A run of blind keys `from .. to` and visible keys `to .. end`, all at or before `query`.
@@ -219,8 +235,8 @@ pub(super) fn count_by_key(
     Ok(counts)
 }
 
-/// Entries of the distance, any order of blocks, with or without a causal mask: one step a row and block, with bisection
-/// inside it; rows stop at the first block that is lost altogether.
+/// Entries of the distance, any order of blocks, with or without a causal mask: a bisection or two a row, and one in each block visited
+/// before the query's own, for every distance that the nearest of those may have.
 pub(super) fn count_by_row(
     question: &HeadQuestion<'_>,
     key_block: usize,
@@ -230,19 +246,17 @@ pub(super) fn count_by_row(
     if length > ROWS_MAX {
         return Err(question.rows_error("blocks of keys are stepped through row by row"));
     }
-    let plan = question.plan;
-    let loss = Loss::new(plan);
-    let entries: Vec<f64> = (0..length)
+    let n = length as usize;
+    let loss = Loss::new(question.plan);
+    // The last block of a sequence is looked at as if it were whole.
+    let entries: Vec<f64> = (0..n + key_block)
         .map(|distance| question.entry_at_distance(distance as f64))
         .collect();
-    let n = entries.len();
-    let diagonal = entries[0];
+    let mut before = vec![Before::new(); key_block + 1];
     let mut tally = Tally::new();
-    let mut steps = 0_u64;
     for row in 0..n {
         let end = if question.causal { row + 1 } else { n };
-        let own = row / key_block;
-        let own_keys = own * key_block..((own + 1) * key_block).min(end);
+        let own = row / key_block * key_block..((row / key_block + 1) * key_block).min(end);
         let order = order.of_row(RowPlace {
             query: row,
             length: n,
@@ -250,54 +264,29 @@ pub(super) fn count_by_row(
         });
         // Before the query's own block the maximum rises with every block, after it no more. So a block visited before it is
         // weighed against its own maximum (its key nearest to the query) and scaled down at every block until there; one
-        // visited after, against the diagonal.
-        let (n_before, against_diagonal) = match order {
+        // visited after, against the diagonal. Of those before, how many keys, and how far the nearest is.
+        let (n_before, nearest, against_diagonal) = match order {
             RowOrder::From(first) => (
-                own - first / key_block,
-                [0..first, own_keys.start..row + 1, row + 1..end],
+                own.start - first,
+                row + 1 - own.start,
+                [0..first, own.start..row + 1, row + 1..end],
             ),
             RowOrder::NewestFirst => (
-                end.div_ceil(key_block) - 1 - own,
-                [0..0, 0..row + 1, row + 1..own_keys.end],
+                end - own.end,
+                own.end - row,
+                [0..0, 0..row + 1, row + 1..own.end],
             ),
         };
         let mut blind = 0;
         for keys in against_diagonal {
             if !keys.is_empty() {
-                blind += count_side(&mut tally, &loss, &entries, row, keys, diagonal, 0.0);
+                blind += count_side(&mut tally, &loss, &entries, row, keys);
             }
         }
-        let mut decay = 0.0;
-        let mut later_max = diagonal;
-        for step in 1..=n_before {
-            steps += 1;
-            // Its key nearest to the query, and where its side ends.
-            let (keys, nearest, side) = match order {
-                RowOrder::From(first) => {
-                    let start = (own - step) * key_block;
-                    let stop = start + key_block;
-                    (start..stop, stop - 1, first..stop)
-                }
-                RowOrder::NewestFirst => {
-                    let start = (own + step) * key_block;
-                    (start..(start + key_block).min(end), start, start..end)
-                }
-            };
-            let max = entries[row.abs_diff(nearest)];
-            decay += decay_of_rise(plan, max, later_max);
-            later_max = max;
-            if loss.is_block_lost(decay) {
-                // This block and all further ones on this side.
-                blind += side.len() as u64;
-                tally.blind_at(row.abs_diff(nearest) as u64);
-                break;
-            }
-            blind += count_side(&mut tally, &loss, &entries, row, keys, max, decay);
-        }
-        if steps > BLOCK_STEPS_MAX {
-            return Err(HorizonError::new(format!(
-                "length {length}: this plan keeps a running maximum over blocks of {key_block} keys, which takes more than {BLOCK_STEPS_MAX} steps for this bias; use a shorter length or another plan"
-            )));
+        if n_before > 0 {
+            let blocks = &mut before[nearest];
+            blocks.look(&loss, &entries, key_block, nearest, n_before);
+            blind += blocks.count(&mut tally, key_block, nearest, n_before);
         }
         tally.counts.blind_pairs += u128::from(blind);
         tally.counts.blind_last_row = blind;
@@ -309,15 +298,13 @@ pub(super) fn count_by_row(
     Ok(counts)
 }
 
-/// Blind keys among `keys`, all on one side of the query (which may be the first or last of them).
+/// Blind keys among `keys`, all on one side of the query (which may be the first or last of them), against the diagonal.
 fn count_side(
     tally: &mut Tally,
     loss: &Loss<'_>,
     entries: &[f64],
     row: usize,
     keys: std::ops::Range<usize>,
-    max: f64,
-    decay: f64,
 ) -> u64 {
     // Distances of this side, nearest first; entries fall with the distance.
     let (near, far) = if keys.end <= row + 1 {
@@ -325,17 +312,93 @@ fn count_side(
     } else {
         (keys.start - row, keys.end - 1 - row)
     };
-    if loss.is_clear(max - entries[far], decay) {
-        tally.visible_at(far as u64);
-        return 0;
+    let visible = loss.visible_in(&entries[near..=far], entries[0], 0.0);
+    tally.distances(near, visible, keys.len())
+}
+
+/// What is lost of the blocks visited before the query's own, from the nearest on: the same for every row that is as far from it.
+#[derive(Clone)]
+struct Before {
+    /// After so many whole blocks.
+    after: Vec<Lost>,
+    /// `-ln` of the factor that scales the last of them down.
+    decay: f64,
+    /// The next block and all further ones are lost.
+    is_lost: bool,
+}
+
+/// Keys that are lost in some blocks, and the distances of the nearest one that is, and of the furthest that is not.
+#[derive(Clone, Copy)]
+struct Lost {
+    keys: u32,
+    nearest: Option<u32>,
+    furthest_visible: Option<u32>,
+}
+
+impl Before {
+    fn new() -> Self {
+        Self {
+            after: vec![Lost {
+                keys: 0,
+                nearest: None,
+                furthest_visible: None,
+            }],
+            decay: 0.0,
+            is_lost: false,
+        }
     }
-    let visible = entries[near..=far].partition_point(|entry| !loss.is_lost(max, *entry, decay));
-    let first_blind = near + visible;
-    if first_blind <= far {
-        tally.blind_at(first_blind as u64);
+
+    /// Looks at the blocks that hold the first `keys` keys, the nearest of which is `nearest` away.
+    fn look(
+        &mut self,
+        loss: &Loss<'_>,
+        entries: &[f64],
+        key_block: usize,
+        nearest: usize,
+        keys: usize,
+    ) {
+        while !self.is_lost && (self.after.len() - 1) * key_block < keys {
+            let done = self.after.len() - 1;
+            let near = nearest + done * key_block;
+            let later_max = entries[if done == 0 { 0 } else { near - key_block }];
+            let max = entries[near];
+            self.decay += decay_of_rise(loss.plan, max, later_max);
+            if loss.is_block_lost(self.decay) {
+                self.is_lost = true;
+                return;
+            }
+            let visible = loss.visible_in(&entries[near..near + key_block], max, self.decay);
+            let mut lost = self.after[done];
+            if visible < key_block {
+                lost.keys += (key_block - visible) as u32;
+                lost.nearest = lost.nearest.or(Some((near + visible) as u32));
+            }
+            if visible > 0 {
+                lost.furthest_visible = Some((near + visible - 1) as u32);
+            }
+            self.after.push(lost);
+        }
     }
-    if visible > 0 {
-        tally.visible_at((first_blind - 1) as u64);
+
+    /// Blind keys among the first `keys`, whose blocks have been looked at.
+    fn count(&self, tally: &mut Tally, key_block: usize, nearest: usize, keys: usize) -> u64 {
+        let whole = (keys / key_block).min(self.after.len() - 1);
+        let lost = self.after[whole];
+        if let Some(distance) = lost.nearest {
+            tally.blind_at(u64::from(distance));
+        }
+        if let Some(distance) = lost.furthest_visible {
+            tally.visible_at(u64::from(distance));
+        }
+        let left = keys - whole * key_block;
+        if left == 0 {
+            return u64::from(lost.keys);
+        }
+        // What is visible of a block are its nearest keys, also of one that the sequence cuts off.
+        let visible = match self.after.get(whole + 1) {
+            Some(next) => (key_block - (next.keys - lost.keys) as usize).min(left),
+            None => 0,
+        };
+        u64::from(lost.keys) + tally.distances(nearest + whole * key_block, visible, left)
     }
-    (far + 1 - first_blind) as u64
 }
