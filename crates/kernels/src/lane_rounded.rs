@@ -11,6 +11,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use numerics::Rounding;
+
 use crate::exp::exp;
 use crate::lane_loops::{LaneBias, Terms, along_diagonals, check};
 use crate::lanes::{Isa, Lanes, dispatch};
@@ -18,26 +20,15 @@ use crate::score_tile::ScoreTile;
 use crate::tile::{AddBias, DifferenceBias, KEY_BLOCK, KeyBias, TILE_MAX};
 use crate::weigh::relative_keys;
 
-/// A rounding of f32 values, to nearest, ties to even.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneRounding {
-    /// None.
-    Keep,
-    /// To bfloat16.
-    Bf16,
-    /// To IEEE half precision, with subnormals; infinite beyond its largest number.
-    F16,
-}
-
 /// Entries `sum(scaled(raw) + bias)` of a block of keys, nats.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundedEntries<'a> {
     /// The bias of the block.
     pub bias: LaneBias<'a>,
     /// Rounding of the raw score.
-    pub scaled: LaneRounding,
+    pub scaled: Rounding,
     /// Rounding of the sum.
-    pub sum: LaneRounding,
+    pub sum: Rounding,
 }
 
 impl ScoreTile<'_> {
@@ -205,15 +196,15 @@ macro_rules! with_entries {
         macro_rules! pairs {
             ($of:expr) => {
                 match ($block.entries.scaled, $block.entries.sum) {
-                    (LaneRounding::Keep, LaneRounding::Keep) => rounded!($of, Keep, Keep),
-                    (LaneRounding::Keep, LaneRounding::Bf16) => rounded!($of, Keep, Bf16),
-                    (LaneRounding::Keep, LaneRounding::F16) => rounded!($of, Keep, F16),
-                    (LaneRounding::Bf16, LaneRounding::Keep) => rounded!($of, Bf16, Keep),
-                    (LaneRounding::Bf16, LaneRounding::Bf16) => rounded!($of, Bf16, Bf16),
-                    (LaneRounding::Bf16, LaneRounding::F16) => rounded!($of, Bf16, F16),
-                    (LaneRounding::F16, LaneRounding::Keep) => rounded!($of, F16, Keep),
-                    (LaneRounding::F16, LaneRounding::Bf16) => rounded!($of, F16, Bf16),
-                    (LaneRounding::F16, LaneRounding::F16) => rounded!($of, F16, F16),
+                    (Rounding::Keep, Rounding::Keep) => rounded!($of, Keep, Keep),
+                    (Rounding::Keep, Rounding::Bf16) => rounded!($of, Keep, Bf16),
+                    (Rounding::Keep, Rounding::F16) => rounded!($of, Keep, F16),
+                    (Rounding::Bf16, Rounding::Keep) => rounded!($of, Bf16, Keep),
+                    (Rounding::Bf16, Rounding::Bf16) => rounded!($of, Bf16, Bf16),
+                    (Rounding::Bf16, Rounding::F16) => rounded!($of, Bf16, F16),
+                    (Rounding::F16, Rounding::Keep) => rounded!($of, F16, Keep),
+                    (Rounding::F16, Rounding::Bf16) => rounded!($of, F16, Bf16),
+                    (Rounding::F16, Rounding::F16) => rounded!($of, F16, F16),
                 }
             };
         }
@@ -315,7 +306,7 @@ pub fn sum_shares_by_difference(
     lanes: usize,
     weights: &[f32],
     share: &[f32],
-    rounding: LaneRounding,
+    rounding: Rounding,
     by_difference: &mut [f32],
 ) {
     check(lanes, weights, by_difference);
@@ -323,7 +314,7 @@ pub fn sum_shares_by_difference(
     dispatch!(
         Isa::of_lanes(lanes),
         sum_shares,
-        (lanes: usize, weights: &[f32], share: &[f32], rounding: LaneRounding, to: &mut [f32])
+        (lanes: usize, weights: &[f32], share: &[f32], rounding: Rounding, to: &mut [f32])
             = (lanes, weights, share, rounding, by_difference)
     );
 }
@@ -334,13 +325,13 @@ fn sum_shares<S: Lanes>(
     lanes: usize,
     weights: &[f32],
     share: &[f32],
-    rounding: LaneRounding,
+    rounding: Rounding,
     to: &mut [f32],
 ) {
     match rounding {
-        LaneRounding::Keep => sum_sized::<S, Keep>(s, lanes, weights, share, to),
-        LaneRounding::Bf16 => sum_sized::<S, Bf16>(s, lanes, weights, share, to),
-        LaneRounding::F16 => sum_sized::<S, F16>(s, lanes, weights, share, to),
+        Rounding::Keep => sum_sized::<S, Keep>(s, lanes, weights, share, to),
+        Rounding::Bf16 => sum_sized::<S, Bf16>(s, lanes, weights, share, to),
+        Rounding::F16 => sum_sized::<S, F16>(s, lanes, weights, share, to),
     }
 }
 

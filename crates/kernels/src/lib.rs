@@ -63,7 +63,7 @@ pub use forward::{AttentionOptions, attention, attention_with, attention_workspa
 pub use input::{AttentionInput, AttentionShape, BiasTable, CapOrder, Heads};
 pub use lane_counts::{Below, CUTS, Cut, count_below, find_in_doubt};
 pub use lane_loops::{LaneBias, lane_gaps, raise, sum_by_difference};
-pub use lane_rounded::{LaneRounding, RoundedEntries, sum_shares_by_difference};
+pub use lane_rounded::{RoundedEntries, sum_shares_by_difference};
 pub use observer::{AttentionObserver, HeadSink, RowView, ScoreRows, SpareScores};
 pub use score_tile::{BlockEnds, ScoreTile};
 pub use skip::AttentionStats;

@@ -17,6 +17,7 @@ pub mod horizon;
 pub mod known;
 pub mod plan;
 pub mod reference;
+pub mod rounding;
 pub mod slopes;
 pub mod threshold;
 
@@ -34,5 +35,6 @@ pub use plan::{
     PlanName, PlanStep, PrecisionPlan, RowOrder, RowPlace, ScorePath, ScoreSpec, SlopeRule,
     plan_names, stored_bias, stored_biases,
 };
+pub use rounding::Rounding;
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

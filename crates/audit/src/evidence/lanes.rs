@@ -4,10 +4,10 @@
 
 use std::ops::Range;
 
-use kernels::{LaneBias, LaneRounding, RoundedEntries, lane_gaps};
+use kernels::{LaneBias, RoundedEntries, lane_gaps};
+use numerics::Rounding;
 
 use crate::evidence::scan::Real;
-use crate::evidence::table::Rounding;
 
 /// Entries before difference 0 in a table by distance: hidden pairs of a tile read them.
 const PAD: usize = 64;
@@ -80,7 +80,7 @@ impl LaneTable {
         first_query: usize,
         keys: &Range<usize>,
     ) -> Option<RoundedEntries<'_>> {
-        let keep = LaneRounding::Keep;
+        let keep = Rounding::Keep;
         let plain = |bias| RoundedEntries {
             bias,
             scaled: keep,
@@ -108,8 +108,8 @@ impl LaneTable {
                 first_query,
                 keys,
             )),
-            scaled: scaled.of_lanes(),
-            sum: sum.of_lanes(),
+            scaled,
+            sum,
         })
     }
 

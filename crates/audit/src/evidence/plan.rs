@@ -5,7 +5,7 @@
 //! those of a loop over all pairs, because the bounds are computed with the same monotone roundings as the entries.
 
 use numerics::plan::{BlockOrder, MaxReference};
-use numerics::{Format, PrecisionPlan, Underflow};
+use numerics::{Format, PrecisionPlan, Rounding, Underflow};
 
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
 use crate::evidence::plan_mass::{PlanMass, changes_mass};
@@ -15,7 +15,6 @@ use crate::evidence::scan::{
     CHUNK, Real, add_above, count_above, exp_of_gaps, largest, sum, to_gaps,
 };
 use crate::evidence::scored::ScoredRow;
-use crate::evidence::table::Rounding;
 use crate::evidence::types::PlanEvidence;
 
 /// Counts of one head under one plan.

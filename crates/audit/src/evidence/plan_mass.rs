@@ -1,12 +1,11 @@
 //! Where the attention mass lies under one plan's roundings.
 
-use numerics::{Format, PrecisionPlan, SlopeRule, Underflow};
+use numerics::{Format, PrecisionPlan, Rounding, SlopeRule, Underflow};
 
 use crate::evidence::distance::{Offsets, bin_masses};
 use crate::evidence::rules::UNSUMMED_NATS;
 use crate::evidence::scan::CHUNK;
 use crate::evidence::scored::ScoredRow;
-use crate::evidence::table::Rounding;
 
 /// Whether the plan's roundings can move attention mass by more than half an ulp of bf16: scores, bias or exponential below
 /// f32, a bias that is added more than once or has other slopes, or probabilities with fewer bits than bf16.

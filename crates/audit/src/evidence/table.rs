@@ -8,11 +8,11 @@
 
 use std::borrow::Cow;
 
-use kernels::{LaneRounding, ScoreRows};
+use kernels::ScoreRows;
 use numerics::plan::BiasPlacement;
 use numerics::{
-    BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, ScorePath, ScoreSpec,
-    stored_biases,
+    BiasForm, BiasFunction, BiasShape, CapOrder, Format, PrecisionPlan, Rounding, ScorePath,
+    ScoreSpec, stored_biases,
 };
 
 use crate::evidence::lanes::{LaneKind, LaneTable};
@@ -33,64 +33,6 @@ enum Kind {
     BeforeScale { scale: f32 },
     /// Anything else, one pair at a time.
     Path(Box<ScorePath>),
-}
-
-/// A rounding of f32 values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rounding {
-    Keep,
-    Bf16,
-    F16,
-}
-
-impl Rounding {
-    pub(crate) fn of(format: Format) -> Option<Self> {
-        match format {
-            Format::F32 => Some(Self::Keep),
-            Format::Bf16 => Some(Self::Bf16),
-            Format::F16 => Some(Self::F16),
-            _ => None,
-        }
-    }
-
-    /// The same in the kernel's words.
-    pub(crate) fn of_lanes(self) -> LaneRounding {
-        match self {
-            Self::Keep => LaneRounding::Keep,
-            Self::Bf16 => LaneRounding::Bf16,
-            Self::F16 => LaneRounding::F16,
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn apply(self, x: f32) -> f32 {
-        match self {
-            Self::Keep => x,
-            Self::Bf16 => {
-                let bits = x.to_bits();
-                f32::from_bits(bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000)
-            }
-            Self::F16 => {
-                // Next to 0.5, f32 numbers are 2^-24 apart: the smallest f16 subnormal.
-                let magnitude = x.abs();
-                let bits = magnitude.to_bits();
-                let large =
-                    f32::from_bits(bits.wrapping_add(0x0fff + ((bits >> 13) & 1)) & 0xffff_e000);
-                let small = (magnitude + 0.5) - 0.5;
-                let rounded = if magnitude < 6.103_515_6e-5 {
-                    small
-                } else {
-                    large
-                };
-                let bounded = if rounded > 65504.0 {
-                    f32::INFINITY
-                } else {
-                    rounded
-                };
-                bounded.copysign(x)
-            }
-        }
-    }
 }
 
 /// The entries of one head of one call.

@@ -5,23 +5,6 @@ use crate::evidence::distance::Offsets;
 use crate::evidence::row::{assemble, cut, valid_runs};
 use numerics::{Family, RowPlace, SoftCap};
 
-#[test]
-fn roundings_agree_with_the_formats() {
-    for bits in (0..=u32::MAX).step_by(4093) {
-        let x = f32::from_bits(bits);
-        if x.is_nan() {
-            continue;
-        }
-        for (rounding, format) in [(Rounding::Bf16, Format::Bf16), (Rounding::F16, Format::F16)] {
-            assert_eq!(
-                f64::from(rounding.apply(x)),
-                format.round(f64::from(x)),
-                "{x:e} to {format}"
-            );
-        }
-    }
-}
-
 /// Every plan, family and a few biases: the same bits as the scalar definition, and bounds that hold.
 #[test]
 fn entries_equal_the_scalar_score_of_every_plan() {

@@ -15,11 +15,11 @@
 //! 6. probability: divided by the row's sum first where `normalise_before_cast` says so, then rounded to `probability`;
 //! 7. products with V gathered in `accumulator`, the output rounded to `output`.
 
-mod build;
 mod error;
 mod order;
 mod parse;
 mod path;
+mod runtimes;
 mod score;
 mod zero;
 

@@ -165,7 +165,7 @@ impl Taker<'_> {
             let weights = &buffers.weights[keys.start * W..keys.end * W];
             let mass = &mut buffers.mass[differences::<W>(self.tile, keys)];
             if let Some(plain) = plain {
-                sum_shares_by_difference(W, weights, &share, plain.of_lanes(), mass);
+                sum_shares_by_difference(W, weights, &share, plain, mass);
                 continue;
             }
             let terms = &mut buffers.terms[..keys.len() * W];
