@@ -68,7 +68,7 @@ pub fn is_utf_16(bytes: &[u8]) -> bool {
 }
 
 #[cfg(unix)]
-fn refuse_device(path: &Path) -> io::Result<()> {
+pub(crate) fn refuse_device(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_char_device() || kind.is_block_device() {

@@ -12,14 +12,27 @@ use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::error::{CheckpointError, quoted};
-use crate::files::without_mark;
+use crate::files::{refuse_device, without_mark};
 
 /// Reads a regular file of at most `limit` bytes. Pipes and devices are refused before they are opened, since opening one may
 /// never return.
 pub(crate) fn read_limited(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
-    let file = open_regular(path)?;
+    limited(&open_regular(path)?, path, limit)
+}
+
+/// [`read_limited`] for what a user names to be read once: pipes are read to their end, devices are refused.
+pub(crate) fn read_once(path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
+    let metadata = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
+    if metadata.is_dir() {
+        return read_limited(path, limit);
+    }
+    let file = refuse_device(path).and_then(|()| File::open(path));
+    limited(&file.map_err(|e| cannot_read(path, &e))?, path, limit)
+}
+
+fn limited(file: &File, path: &Path, limit: u64) -> Result<Vec<u8>, CheckpointError> {
     let mut bytes = Vec::new();
-    let size = (&file)
+    let size = file
         .take(limit + 1)
         .read_to_end(&mut bytes)
         .map_err(|e| cannot_read(path, &e))?;

@@ -130,6 +130,25 @@ fn texts_are_never_cut_or_stretched_silently() {
     assert!(text.contains("repeated to 3000"), "{text}");
 }
 
+/// Ids from another program, as `--text` takes text.
+#[test]
+#[cfg(target_os = "linux")]
+fn token_ids_may_come_through_a_pipe() {
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("snellen"))
+        .args(["measure", "--tokens", "/dev/stdin", "--json"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, b"1 2 3 4 5 6 7").unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["text"]["tokens"], 7);
+    snellen(["measure", "--tokens", "/dev/zero"]).error(2);
+}
+
 #[test]
 fn bad_texts_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::error::{CheckpointError, quoted};
 use crate::files::{is_utf_16, without_mark};
-use crate::read::read_limited;
+use crate::read::read_once;
 
 /// Longest file of ids that is read, in bytes (8 GiB: two thousand million ids).
 const IDS_BYTES_MAX: u64 = 8 << 30;
@@ -14,7 +14,7 @@ const IDS_BYTES_MAX: u64 = 8 << 30;
 ///
 /// A `.u16` file is refused where the vocabulary does not fit into 16 bits: ids beyond would have wrapped when it was written.
 pub fn read_token_file(path: &Path, vocab_size: usize) -> Result<Vec<u32>, CheckpointError> {
-    let bytes = read_limited(path, IDS_BYTES_MAX)?;
+    let bytes = read_once(path, IDS_BYTES_MAX)?;
     let ids = match path.extension().and_then(|e| e.to_str()) {
         Some("i32") => fixed::<4>(&bytes, vocab_size, |b| i128::from(i32::from_le_bytes(b))),
         Some("u16") if vocab_size > 1 << 16 => Err(CheckpointError::malformed(format!(
