@@ -130,6 +130,39 @@ fn texts_are_never_cut_or_stretched_silently() {
     assert!(text.contains("repeated to 3000"), "{text}");
 }
 
+/// Numbers that scores of thousands of nats leave no room for are missing, and a note says which.
+#[test]
+fn numbers_that_cannot_be_given_are_explained() {
+    let folder = support::tiny_folder();
+    let file = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..start]).unwrap();
+    let tensors = header.as_object().unwrap().iter();
+    for (_, tensor) in tensors.filter(|(name, _)| name.ends_with("query_key_value.weight")) {
+        assert_eq!(tensor["dtype"], "BF16");
+        let at = |i: usize| start + tensor["data_offsets"][i].as_u64().unwrap() as usize;
+        for value in bytes[at(0)..at(1)].as_chunks_mut::<2>().0 {
+            let wide = f32::from_bits(u32::from(u16::from_le_bytes(*value)) << 16);
+            // exact, a power of two
+            *value = (((wide * 256.0).to_bits() >> 16) as u16).to_le_bytes();
+        }
+    }
+    std::fs::write(&file, bytes).unwrap();
+    let tokens = folder.path().join("ids.txt");
+    let ids: Vec<String> = (0..300).map(|i| (i * 37 % 251).to_string()).collect();
+    std::fs::write(&tokens, ids.join(" ")).unwrap();
+    let (model, tokens) = (folder.path().display(), tokens.display());
+    let report = json(&format!("measure {model} --tokens {tokens}"));
+    let missing = |head: &Value| {
+        head["advantage_diagonal_max"].is_number() && head["advantage_diagonal_p99"].is_null()
+    };
+    assert!(report["heads"].as_array().unwrap().iter().any(missing));
+    let notes = report["notes"].as_array().unwrap().iter();
+    let said = notes.filter(|note| note.as_str().unwrap().contains("256 nats"));
+    assert_eq!(said.count(), 1, "{}", report["notes"]);
+}
+
 /// Ids from another program, as `--text` takes text.
 #[test]
 #[cfg(target_os = "linux")]

@@ -6,7 +6,9 @@ use crate::embedded;
 use crate::failure::{Exit, Failure};
 use crate::parse::{self, Selection};
 use ::audit::checks::{AuditContext, Target, run_all, shell_word};
-use ::audit::evidence::{EvidenceCollector, EvidenceOptions};
+use ::audit::evidence::{
+    ContentAdvantage, Evidence, EvidenceCollector, EvidenceOptions, HeadEvidence,
+};
 use checkpoint::tokenizer::{Tokenizer, check_ids};
 use checkpoint::{Checkpoint, HashCover};
 use clap::Args;
@@ -15,6 +17,7 @@ use report::number::finite;
 use report::schema::{
     Envelope, LossInfo, MeasureHead, MeasureReport, MeasureSummary, Outcome, TextInfo,
 };
+use report::text::plural;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -100,6 +103,7 @@ pub(crate) fn run(args: &MeasureArgs, global: &GlobalArgs) -> Result<Exit, Failu
     let loss = forward(&spec, &checkpoint, &tokens.ids, &collector, global)
         .map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
     let evidence = collector.finish();
+    outcome.notes.extend(left_out(&evidence));
 
     let length = tokens.ids.len() as u64;
     let named = args.path.as_ref().map(|path| path.display().to_string());
@@ -168,6 +172,31 @@ fn forward(
         perplexity: nats_per_token.and_then(|nats| finite(nats.exp())),
         tokens: loss.nats_per_token.len() as u64,
     })
+}
+
+/// Why numbers of heads are missing that a text of this length gives.
+fn left_out(evidence: &Evidence) -> Vec<String> {
+    let said = |missing: &dyn Fn(&HeadEvidence) -> bool, what: &str| {
+        let n = evidence.heads.iter().filter(|head| missing(head)).count() as u64;
+        (n > 0).then(|| format!("{}: {what}", plural(n, "head")))
+    };
+    let beyond = |advantage: &ContentAdvantage| {
+        let missing = |largest: Option<f64>, p99: Option<f64>| largest.is_some() && p99.is_none();
+        missing(advantage.largest_over_diagonal, advantage.p99_over_diagonal)
+            || missing(advantage.largest_over_recent, advantage.p99_over_recent)
+    };
+    let not_finite = |value: Option<f64>| value.is_some_and(|value| !value.is_finite());
+    let notes = [
+        said(
+            &|head| beyond(&head.advantage),
+            "a percentile of the content advantage lies more than 256 nats from 0 and is not given",
+        ),
+        said(
+            &|head| not_finite(head.entropy_nats) || not_finite(head.max_score),
+            "scores are so large that the entropy or the largest of them leaves its format and is not given",
+        ),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 /// The flags that name the text, as they were given.
