@@ -185,6 +185,19 @@ fn blind_pairs_equal_the_emulation_under_every_plan() {
     assert!(plans_tried > 200, "only {plans_tried}");
 }
 
+/// Rises of the running maximum by 87 to 104 nats scale by a subnormal number, where a runtime's rescaling does not flush.
+#[test]
+fn blind_pairs_equal_the_emulation_after_rises_that_scale_by_subnormal_numbers() {
+    for (family, spread) in [(Family::Custom, 0.5), (Family::Bloom, 2.0)] {
+        let plans: Vec<_> = ["hf-sdpa", "hf-sdpa:bf16", "hf-sdpa:f16"]
+            .iter()
+            .map(|spec| PrecisionPlan::parse(spec, family).unwrap())
+            .collect();
+        let (evidence, recording) = record(family, &[0.5, 0.38], 790, spread, None, &plans, 5);
+        assert!(check(&evidence, &recording, &plans, family.name()) > 0);
+    }
+}
+
 /// Large scores move the maximum away from the diagonal and make running maxima rise late.
 #[test]
 fn blind_pairs_equal_the_emulation_with_large_scores() {

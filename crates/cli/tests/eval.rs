@@ -274,7 +274,7 @@ fn what_cannot_be_evaluated_is_one_line() {
     let folder = Folder::new();
     let (file, empty) = (
         folder.file("text.txt", "some text"),
-        folder.file("empty.txt", " \n"),
+        folder.file("empty.txt", ""),
     );
     let task = folder.file("task.jsonl", "{\"context\": \"a\"}");
     let alone = folder.file("alone.jsonl", r#"{"context": " ", "continuation": "b"}"#);

@@ -1,7 +1,7 @@
 //! Lowers a family's position bias to a table the attention kernel adds, with the roundings of the family's f32 code.
 
 use kernels::BiasTable;
-use numerics::{BiasForm, BiasShape, KeyOrigin, ScaleOrder};
+use numerics::{BiasForm, BiasShape, CapOrder, KeyOrigin, ScaleOrder};
 
 use crate::spec::AlibiSpec;
 
@@ -30,8 +30,8 @@ impl LoweredBias {
     /// `q.k`, which the bias shares where the family adds it before scaling.
     ///
     /// Plain linear ALiBi keeps the family's form: by key position, `m * position` rounded once to f32 (or as the family's
-    /// [`numerics::BiasStorage`] says), or by distance. Any other bias function exists only as a function of distance and
-    /// is rounded once from f64; its parameters are nats after scaling.
+    /// [`numerics::BiasStorage`] says), or by distance. Any other bias function, and one inside a soft cap, exists only as a function
+    /// of distance; what is not linear is rounded once from f64, its parameters nats after scaling.
     pub fn lower(
         alibi: &AlibiSpec,
         score_scale: f32,
@@ -57,10 +57,14 @@ impl LoweredBias {
             }
         };
         let linear = bias.shape == BiasShape::Linear && bias.clamp.is_none();
+        // A cap of the sum bends what a constant of the row would leave alone, so a bias inside one is a function of the distance.
+        let capped = bias
+            .soft_cap
+            .is_some_and(|cap| cap.order == CapOrder::AfterBias);
         let heads = || alibi.slopes.iter().enumerate();
         if bias.shape == BiasShape::None {
             Self::None
-        } else if linear && convention.form == BiasForm::KeyPosition {
+        } else if linear && !capped && convention.form == BiasForm::KeyPosition {
             let positions = key_positions(convention.key_origin, n_keys, key_valid);
             let row = |(_, &slope)| positions.iter().map(move |&p| (slope, p));
             let values = heads().flat_map(row).map(|(slope, p)| product(slope, p));
@@ -70,7 +74,7 @@ impl LoweredBias {
             for (head, &slope) in heads() {
                 // `0.0 - x`: the diagonal's bias is +0.
                 values.extend((0..n_keys).map(|d| {
-                    if linear {
+                    if linear && !capped {
                         0.0 - product(slope, d as f64)
                     } else {
                         bias.bias(head, slope * factor, d as f64) as f32

@@ -191,7 +191,7 @@ fn streamed(
         }
         if block_max > running {
             if running > f64::NEG_INFINITY {
-                let rescale = rescale(plan, running, block_max);
+                let rescale = plan.rescaling(running, block_max);
                 for (_, factor) in &mut factors {
                     *factor *= rescale;
                 }
@@ -224,15 +224,4 @@ fn streamed(
         divisor: sum,
         max,
     }
-}
-
-/// The factor by which a rise of the maximum scales the accumulator down.
-pub(crate) fn rescale(plan: &PrecisionPlan, old_max: f64, new_max: f64) -> f64 {
-    let difference = Format::F32.round(old_max - new_max);
-    if difference < plan.exp.zero_below {
-        return 0.0;
-    }
-    plan.exp
-        .format
-        .round_with(difference.exp(), plan.exp.underflow)
 }

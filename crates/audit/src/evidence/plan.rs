@@ -6,7 +6,7 @@
 
 mod streamed;
 
-pub(crate) use streamed::is_lost;
+pub(crate) use streamed::{decay_of_rises, is_lost};
 
 use numerics::plan::MaxReference;
 use numerics::{Format, PrecisionPlan, Rounding, Underflow};

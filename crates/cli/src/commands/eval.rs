@@ -181,6 +181,18 @@ fn beyond_trained(outcome: &mut Outcome, spec: &ModelSpec, length: usize) {
     }
 }
 
+/// The documents of a text: what stands between separators, without line breaks at its ends. A text without any separator is one
+/// document as it is.
+fn documents(text: &str) -> impl Iterator<Item = &str> {
+    let one = !text.contains(DOCUMENT_SEPARATOR);
+    let pieces = text.split(DOCUMENT_SEPARATOR);
+    let trimmed = pieces.map(move |piece| match one {
+        true => piece,
+        false => piece.trim_matches(['\n', '\r']),
+    });
+    trimmed.filter(|piece| !piece.is_empty())
+}
+
 /// The documents of a text.
 struct Documents {
     ids: Vec<Vec<u32>>,
@@ -196,8 +208,7 @@ impl Documents {
                 let codec = Codec::new(&args.codec, checkpoint, spec.vocab_size)?;
                 let found = read_text(file, "--text")?;
                 notes.extend(found.notes);
-                let documents = found.content.split(DOCUMENT_SEPARATOR).map(str::trim);
-                let encoded = documents.filter(|text| !text.is_empty()).map(|text| {
+                let encoded = documents(&found.content).map(|text| {
                     codec
                         .encode(text)
                         .map_err(|error| Failure::error(format!("{}: {error}", file.display())))

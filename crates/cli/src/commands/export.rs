@@ -90,6 +90,9 @@ pub(crate) fn run(args: &ExportArgs, global: &GlobalArgs) -> Result<Exit, Failur
         }
         return Err(error.into());
     }
+    if let Some(what) = trained.network.rule.unspoken() {
+        global.talk().say(&format!("{shown}: {what}"));
+    }
     global.talk().say(&format!(
         "{shown}: {} parameters of step {}",
         trained.record.parameters, trained.step

@@ -91,7 +91,10 @@ impl Reference<'_> {
         let mut slope = spec.alibi.slopes[head];
         let plain = function.shape == BiasShape::Linear
             && function.clamp.is_none()
-            && function.interpolation == 1.0;
+            && function.interpolation == 1.0
+            && function
+                .soft_cap
+                .is_none_or(|c| c.order == CapOrder::BeforeBias);
         let bias = if plain && convention.form == BiasForm::KeyPosition {
             let seen = valid[..=j].iter().filter(|v| **v).count() as f64;
             let position = match convention.key_origin {

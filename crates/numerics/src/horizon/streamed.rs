@@ -3,11 +3,11 @@
 //! block's maximum) or in the accumulator (far below the final one), and the two need not meet in one distance.
 
 use super::{Counts, HeadQuestion, HorizonError, ROWS_MAX, relative};
-use crate::emulate::rescale;
 use crate::plan::{BlockOrder, PrecisionPlan, RowOrder, RowPlace};
 
-/// Stands for the logarithm of a rescaling that is exactly 0; larger than any real sum of logarithms.
-const LOST: f64 = 1e15;
+/// Stands for the logarithm of a rescaling that is exactly 0: more than any accumulator holds, and small enough that sums of many keep
+/// their digits.
+const LOST: f64 = 256.0;
 
 /// Further than this from a threshold, in nats, no rounding decides: numerators are accurate to far better, but a subnormal
 /// probability may be rounded up by a factor of nearly 2 (ln 2 = 0.69) before it is scaled down.
@@ -51,7 +51,7 @@ impl<'a> Loss<'a> {
         let weight = plan
             .probability
             .round_with(plan.numerator(max, entry), plan.probability_underflow);
-        weight == 0.0 || plan.accumulator.round(weight * (-decay).exp()) == 0.0
+        weight == 0.0 || plan.accumulator.round(weight * plan.factor_of_decay(decay)) == 0.0
     }
 
     /// Whether the newest key of a block, whose weight was 1 there, is lost.
@@ -59,7 +59,10 @@ impl<'a> Loss<'a> {
         if (decay - self.accumulator_zero).abs() > MARGIN_CAST {
             return decay > self.accumulator_zero;
         }
-        self.plan.accumulator.round((-decay).exp()) == 0.0
+        self.plan
+            .accumulator
+            .round(self.plan.factor_of_decay(decay))
+            == 0.0
     }
 
     /// How many of the first keys of descending entries are not lost.
@@ -79,15 +82,9 @@ impl<'a> Loss<'a> {
     }
 }
 
-/// `-ln` of the rescaling from one maximum to a higher one. Its f32 rounding (3e-8 nats) is left out; what is exact is whether
-/// it is 0.
+/// [`PrecisionPlan::decay_of_rise`] as a number that can be added and taken off again.
 fn decay_of_rise(plan: &PrecisionPlan, old_max: f64, new_max: f64) -> f64 {
-    let rise = new_max - old_max;
-    if rise > 80.0 && rescale(plan, old_max, new_max) == 0.0 {
-        LOST
-    } else {
-        rise
-    }
+    plan.decay_of_rise(old_max, new_max).min(LOST)
 }
 
 struct Tally {

@@ -156,7 +156,7 @@ pub enum MaxReference {
     },
 }
 
-/// How the exponential is computed.
+/// How an exponential is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpRule {
     /// Format of the numerator.
@@ -238,6 +238,8 @@ pub struct PrecisionPlan {
     pub max_offset: f64,
     /// The exponential.
     pub exp: ExpRule,
+    /// The exponential of a rise of the running maximum, which scales down what was gathered; `None` if it is that of the numerators.
+    pub rescale: Option<ExpRule>,
     /// Format of the quotient numerator / sum where it is formed before the cast; `None` where the division comes at the end.
     pub normalise_before_cast: Option<Format>,
     /// Format of the weights that multiply V.

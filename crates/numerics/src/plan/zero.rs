@@ -1,6 +1,6 @@
 //! When a weight is exactly zero.
 
-use super::PrecisionPlan;
+use super::{ExpRule, PrecisionPlan};
 use crate::format::{Format, Underflow};
 use std::f64::consts::LN_2;
 
@@ -393,6 +393,48 @@ impl PrecisionPlan {
         }
         let f32 = |x: f64| Format::F32.round(x);
         f32(f32(max - entry) + f32(self.max_offset)) - self.max_offset
+    }
+
+    /// The exponential that scales the accumulator down when the maximum rises.
+    pub fn rescale_rule(&self) -> &ExpRule {
+        self.rescale.as_ref().unwrap_or(&self.exp)
+    }
+
+    /// The factor by which a rise of the running maximum scales the accumulator down.
+    pub fn rescaling(&self, old_max: f64, new_max: f64) -> f64 {
+        let difference = Format::F32.round(old_max - new_max);
+        let rule = self.rescale_rule();
+        if difference < rule.zero_below {
+            return 0.0;
+        }
+        rule.format.round_with(difference.exp(), rule.underflow)
+    }
+
+    /// Rises of the maximum up to this, nats, scale by a normal number.
+    pub fn exact_rise_nats(&self) -> f64 {
+        -f64::from(self.rescale_rule().format.min_exponent()) * std::f64::consts::LN_2
+    }
+
+    /// `-ln` of [`PrecisionPlan::rescaling`]; infinite where that is 0. Its roundings are left out where it is a normal number.
+    pub fn decay_of_rise(&self, old_max: f64, new_max: f64) -> f64 {
+        let rise = new_max - old_max;
+        if rise > self.exact_rise_nats() {
+            -self.rescaling(old_max, new_max).ln()
+        } else {
+            rise
+        }
+    }
+
+    /// `exp(-decay)` of a [`PrecisionPlan::decay_of_rise`], or of several together: a number of the format where it is next to one, since
+    /// products with those can lie exactly between two others.
+    pub fn factor_of_decay(&self, decay: f64) -> f64 {
+        let factor = (-decay).exp();
+        let rounded = self.rescale_rule().format.round(factor);
+        if (factor - rounded).abs() <= 1e-9 * rounded {
+            rounded
+        } else {
+            factor
+        }
     }
 
     /// The numerator of an entry against a reference maximum, by the plan's rule and in its format.

@@ -36,6 +36,16 @@ impl AttentionRule {
             AttentionRule::Plan(plan) => format!("plan:{}", plan.key()),
         }
     }
+
+    /// What a specification leaves unsaid of a decoder under this rule: roundings are the runtime's, a cut is the model's.
+    pub fn unspoken(&self) -> Option<String> {
+        match self {
+            AttentionRule::Exact | AttentionRule::Plan(_) => None,
+            AttentionRule::ZeroBeyond(nats) => Some(format!(
+                "attention.zero-beyond = {nats} is no part of model.toml: eval, measure and the others see the model without it"
+            )),
+        }
+    }
 }
 
 /// The bias of a step: a table by distance, and the function it came from.

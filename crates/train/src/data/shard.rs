@@ -47,6 +47,17 @@ pub struct Tokens {
     pub hash: String,
 }
 
+impl Tokens {
+    /// Where documents end before the last of the tokens `start .. start + length`, counted from `start`.
+    pub(crate) fn ends_inside(&self, start: usize, length: usize) -> impl Iterator<Item = usize> {
+        let from = self.ends.partition_point(|end| *end <= start as u64);
+        self.ends[from..]
+            .iter()
+            .map(move |end| *end as usize - start)
+            .take_while(move |end| *end < length)
+    }
+}
+
 /// Ids in the width they are stored in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {

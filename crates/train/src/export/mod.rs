@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use numerics::{BiasFunction, Remedy, SlopeSchedule};
 
+use crate::attention::AttentionRule;
 use crate::error::TrainError;
 use crate::network::Network;
 use crate::shape::{MlpKind, NormKind, Position};
@@ -66,6 +67,9 @@ fn mpt_bias_max(network: &Network) -> Result<i64, TrainError> {
                 robust: None
             }
         ));
+    }
+    if let AttentionRule::ZeroBeyond(_) = network.rule {
+        return refuse("attention.zero-beyond");
     }
     if network.shape.norm != NormKind::LayerNorm {
         return refuse("RMSNorm");

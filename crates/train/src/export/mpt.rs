@@ -26,6 +26,12 @@ pub fn write_mpt(
 ) -> Result<(), TrainError> {
     let bias_max = mpt_bias_max(network)?;
     let shape = &network.shape;
+    // transformers 5.24 does not read `alibi_bias_max`.
+    if bias_max != 8 {
+        return refuse(&format!(
+            "slopes of alibi_bias_max {bias_max}, which transformers takes for those of 8"
+        ));
+    }
     if !shape.tied {
         return refuse("an output head of its own");
     }

@@ -34,14 +34,15 @@ pub struct RecallCell {
     pub loss: f64,
 }
 
-/// Mean loss in nats of the first tokens of `held`, in sequences of `length` with fresh context each; and how many were predicted.
-/// `None` where there is not one sequence.
+/// Mean loss in nats of the first tokens of `held`, in sequences of `length` with fresh context each, as in training with
+/// `document_mask` in each document of them; and how many were predicted. `None` where there is not one sequence.
 pub(crate) fn held_loss(
     network: &Network,
     params: &[f32],
     held: &Tokens,
     length: usize,
     tokens_max: usize,
+    document_mask: bool,
     work: &mut Workspace,
 ) -> Option<(f64, u64)> {
     let available = held.ids.len().saturating_sub(1) / length;
@@ -59,7 +60,17 @@ pub(crate) fn held_loss(
             .copy(first * length..(first + n) * length + 1, &mut text);
         let rows = n * length;
         let weights = vec![1.0; rows];
-        let places: Vec<(usize, usize)> = (0..n).map(|s| (s * length, (s + 1) * length)).collect();
+        let mut places: Vec<(usize, usize)> = Vec::with_capacity(n);
+        for sequence in 0..n {
+            let (begin, mut from) = (sequence * length, sequence * length);
+            if document_mask {
+                for end in held.ends_inside((first + sequence) * length, length) {
+                    places.push((from, begin + end));
+                    from = begin + end;
+                }
+            }
+            places.push((from, begin + length));
+        }
         let losses = network.losses(
             params,
             &Batch {

@@ -125,9 +125,9 @@ impl Evaluation {
         length: usize,
         tokens: usize,
     ) -> Option<HeldLoss> {
-        let params = &self.trained.params;
-        let found =
-            evaluate::held_loss(network, params, &self.held, length, tokens, &mut self.work);
+        let (params, mask) = (&self.trained.params, self.trained.config.data.document_mask);
+        let work = &mut self.work;
+        let found = evaluate::held_loss(network, params, &self.held, length, tokens, mask, work);
         found.map(|(loss, tokens)| HeldLoss { loss, tokens })
     }
 

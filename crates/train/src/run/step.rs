@@ -142,12 +142,7 @@ impl Trainer {
                 }
                 let mut ends = Vec::new();
                 if self.config.data.document_mask {
-                    let from = self.train.ends.partition_point(|e| *e <= start as u64);
-                    let inside = self.train.ends[from..]
-                        .iter()
-                        .map(|e| *e as usize - start)
-                        .take_while(|e| *e < stage.length);
-                    ends.extend(inside);
+                    ends.extend(self.train.ends_inside(start, stage.length));
                 }
                 ends.push(stage.length);
                 Sample {

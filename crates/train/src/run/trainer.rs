@@ -177,6 +177,7 @@ impl Trainer {
                 &self.held,
                 length,
                 settings.eval_tokens,
+                self.config.data.document_mask,
                 work,
             );
             if let Some((loss, tokens)) = held {
@@ -291,6 +292,9 @@ impl Trainer {
             ));
         } else {
             written?;
+            if let Some(what) = self.network.rule.unspoken() {
+                observer.note(&format!("{}: {what}", folder.display()));
+            }
         }
         self.record.best = self.best;
         self.record.finished = true;

@@ -126,6 +126,13 @@ impl EvaluateConfig {
         if self.margins && !recall {
             return fail("margins = true needs recall tasks: add a [recall] table".to_owned());
         }
+        // Results are found by these names.
+        for (key, list) in [("plans", &self.plans), ("what-if", &self.what_if)] {
+            let twice = (1..list.len()).find(|&i| list[..i].contains(&list[i]));
+            if let Some(i) = twice {
+                return fail(format!("{key}: {:?} is there twice", list[i]));
+            }
+        }
         for plan in &self.plans {
             if let Err(error) = PrecisionPlan::parse(plan, Family::Custom) {
                 return fail(format!("plans: {plan:?}: {error}"));

@@ -35,12 +35,20 @@ impl PlanCounts {
         };
         let killed = (1..blocks.len())
             .rev()
-            .find(|&visit| rise(visit) > -plan.exp.zero_below)
+            .find(|&visit| rise(visit) > -plan.rescale_rule().zero_below)
             .unwrap_or(0);
+        // Mostly all later rises together; a factor that is subnormal is a rounded one.
+        let coarse = (1..blocks.len()).any(|visit| rise(visit) > plan.exact_rise_nats());
         let mut run = Run::default();
         let mut gaps = [T::ZERO; CHUNK];
         for (visit, block) in blocks.iter().enumerate() {
-            let risen = max.minus(block.maximum).to_f64();
+            let risen = match coarse {
+                false => max.minus(block.maximum).to_f64(),
+                true => {
+                    let maxima = blocks[visit..].iter().map(|block| block.maximum.to_f64());
+                    decay_of_rises(plan, maxima)
+                }
+            };
             for index in block.chunks.clone() {
                 let chunk = &scored.row.chunks[index];
                 let (low, high) = scored.bounds[index];
@@ -77,11 +85,22 @@ impl PlanCounts {
     }
 }
 
-/// Whether a weight with this gap, cast and then scaled down by `rise` nats, is zero in the accumulator. `lost` is
+/// `-ln` of what later rises of the maximum scale a block down by; its own and the later maxima.
+pub(crate) fn decay_of_rises(plan: &PrecisionPlan, maxima: impl Iterator<Item = f64>) -> f64 {
+    let (mut decay, mut before) = (0.0, None);
+    for after in maxima {
+        if let Some(before) = before.replace(after) {
+            decay += plan.decay_of_rise(before, after);
+        }
+    }
+    decay
+}
+
+/// Whether a weight with this gap, cast and then scaled down by `decay` nats, is zero in the accumulator. `lost` is
 /// [`PrecisionPlan::accumulator_zero_nats`], which decides where it is far away.
 #[inline]
-pub(crate) fn is_lost(plan: &PrecisionPlan, lost: f64, gap: f64, rise: f64) -> bool {
-    if gap + rise <= lost - CAST_NATS {
+pub(crate) fn is_lost(plan: &PrecisionPlan, lost: f64, gap: f64, decay: f64) -> bool {
+    if gap + decay <= lost - CAST_NATS {
         return false;
     }
     let numerator = plan
@@ -91,7 +110,7 @@ pub(crate) fn is_lost(plan: &PrecisionPlan, lost: f64, gap: f64, rise: f64) -> b
     let weight = plan
         .probability
         .round_with(numerator, plan.probability_underflow);
-    plan.accumulator.round(weight * (-rise).exp()) == 0.0
+    plan.accumulator.round(weight * plan.factor_of_decay(decay)) == 0.0
 }
 
 /// One block in the order of the visit.

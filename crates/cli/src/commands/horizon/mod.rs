@@ -118,6 +118,18 @@ pub(crate) fn run(args: &HorizonArgs, global: &GlobalArgs) -> Result<Exit, Failu
 fn build(args: &HorizonArgs, subject: Subject, length: u64) -> Result<HorizonReport, Failure> {
     let mut facts = subject.facts;
     let remedy = args.remedy.as_deref().map(parse_remedy).transpose()?;
+    let replaces = remedy
+        .as_ref()
+        .is_some_and(|remedy| remedy.robust.is_some());
+    let given = [
+        ("--slopes", args.slopes.is_some()),
+        ("--bias-max", args.bias_max.is_some()),
+    ];
+    if let Some((flag, _)) = given.iter().find(|(_, given)| replaces && *given) {
+        return Err(Failure::error(format!(
+            "{flag}: robust slopes take the place of all others; leave the flag away, or use another remedy"
+        )));
+    }
     let mut as_run = facts.clone();
     if remedy.as_ref().is_some_and(|remedy| {
         remedy.robust.is_some() || remedy.bias.interpolation != facts.bias.interpolation

@@ -140,6 +140,7 @@ fn base(name: PlanName, dtype: Format, of: Of) -> PrecisionPlan {
         max_reference: MaxReference::Final,
         max_offset: 0.0,
         exp: derived(F32, Underflow::Gradual),
+        rescale: None,
         normalise_before_cast: None,
         probability: dtype,
         probability_underflow: Underflow::Gradual,

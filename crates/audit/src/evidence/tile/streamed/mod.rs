@@ -17,6 +17,7 @@ use numerics::plan::{BlockOrder, RowOrder, RowPlace, ZeroRule};
 use super::criteria::ROUNDINGS;
 use super::plans::{Ranges, Taker};
 use super::{Block, Lanes, TileScratch, array, array_mut, differences};
+use crate::evidence::plan::decay_of_rises;
 use crate::evidence::rules::{CAST_NATS, PlanRules, UNDECIDED_NATS};
 use crate::evidence::scan::Real;
 use rule::Rule;
@@ -145,8 +146,8 @@ impl Taker<'_> {
                 if !counted.in_doubt {
                     continue;
                 }
-                let visits = (visit, last);
-                let more = self.decide(&rule, &block, cut, visits, lanes, buffers, to);
+                let later = &visits[number..];
+                let more = self.decide(&rule, &block, cut, later, lanes, buffers, to);
                 (found, undecided) = (found - more.seen, undecided + more.undecided);
             }
         }
@@ -162,8 +163,8 @@ impl Taker<'_> {
         if self.stands_in() { self.slack } else { 0.0 }
     }
 
-    /// Decides the pairs of a block that are in doubt, which `to` has counted as blind, by difference: those that are seen are taken out. Of
-    /// the visits, that of the block, and the last one.
+    /// Decides the pairs of a block that are in doubt, which `to` has counted as blind, by difference: those that are seen are taken out.
+    /// `visits`: that of the block, and all later ones.
     #[inline(never)]
     #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
     fn decide<const W: usize>(
@@ -171,21 +172,29 @@ impl Taker<'_> {
         rule: &Rule<'_>,
         block: &Block,
         cut: Cut<'_>,
-        (visit, last): (&Visit<W>, &Visit<W>),
+        visits: &[Visit<W>],
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
         to: &mut [u32],
     ) -> Decided {
         let mut decided = Decided::default();
         for (key, lane) in self.in_doubt(block, cut, lanes, buffers) {
-            let (mut running, mut max) = (visit.maximum[lane], last.maximum[lane]);
-            if self.stands_in() {
-                running = self.largest_of_lane(lane, visit.seen(), running, lanes, buffers);
-                max = self.largest_of_lane(lane, last.seen(), max, lanes, buffers);
+            let mut maximum = |visit: &Visit<W>| {
+                let known = visit.maximum[lane];
+                match self.stands_in() {
+                    true => self.largest_of_lane(lane, visit.seen(), known, lanes, buffers),
+                    false => known,
+                }
+            };
+            let (running, max) = (maximum(&visits[0]), maximum(&visits[visits.len() - 1]));
+            let mut decay = f64::from(max - running);
+            if decay > rule.exact_rise {
+                let maxima = visits.iter().map(|visit| f64::from(maximum(visit)));
+                decay = decay_of_rises(rule.plan, maxima);
             }
             let gap = self.gap_of::<f32, W>(block, key, lane, running, lanes, buffers);
-            let (gap, risen) = (f64::from(gap), f64::from(max - running));
-            let is_lost = rule.is_lost(gap, risen);
+            let gap = f64::from(gap);
+            let is_lost = rule.is_lost(gap, decay);
             if gap <= rule.threshold && !is_lost {
                 decided.seen += 1;
                 to[block.keys.end - 1 - key + lane] -= 1;
@@ -209,7 +218,7 @@ impl Taker<'_> {
             before: [0; W],
             some: false,
         };
-        let kill = -rule.plan.exp.zero_below;
+        let kill = -rule.plan.rescale_rule().zero_below;
         let slack = self.slack_of_scores();
         for (number, pair) in visits.windows(2).enumerate() {
             let mut most = [f32::NEG_INFINITY; W];

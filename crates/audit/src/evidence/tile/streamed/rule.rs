@@ -18,6 +18,8 @@ pub(super) struct Rule<'a> {
     normal_cast: f64,
     /// Rises of the maximum of up to this much lose nothing but zeros, nats.
     harmless: f64,
+    /// Rises of up to this much scale by a normal number, nats.
+    pub(super) exact_rise: f64,
 }
 
 impl<'a> Rule<'a> {
@@ -39,6 +41,7 @@ impl<'a> Rule<'a> {
             normal_cast: 1.01 * casts.iter().map(half_step).sum::<f64>() + 1e-9,
             // Half of it is still rounded up.
             harmless: if keeps { 0.5 } else { -1.0 },
+            exact_rise: plan.exact_rise_nats(),
         }
     }
 
@@ -49,7 +52,7 @@ impl<'a> Rule<'a> {
         let risen = max - running;
         let zero = (running - self.threshold, off + UNDECIDED_NATS);
         let is_normal = self.lost - risen + CAST_NATS < self.normal;
-        let cast = if is_normal {
+        let cast = if is_normal && risen + off <= self.exact_rise {
             self.normal_cast
         } else {
             CAST_NATS
@@ -63,9 +66,9 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Whether a pair is lost in the accumulator; `gap` to the running maximum, which then rises by `risen`.
-    pub(super) fn is_lost(&self, gap: f64, risen: f64) -> bool {
-        is_lost(self.plan, self.lost, gap, risen)
+    /// Whether a pair is lost in the accumulator; `gap` to the running maximum, whose later rises scale it down by `decay`.
+    pub(super) fn is_lost(&self, gap: f64, decay: f64) -> bool {
+        is_lost(self.plan, self.lost, gap, decay)
     }
 }
 
