@@ -485,6 +485,24 @@ fn exports_are_the_model_or_a_refusal() {
             &["cannot express the bias function log"],
         );
     }
+    // What transformers does not read, and what no layout holds.
+    let slopes = set.run_file("slopes.toml", "[position]\nbias-max = 2\n");
+    ok(&set.training(&slopes, "slopes", "--until 1"));
+    refused(
+        &set.exporting("slopes", "mpt", "y", ""),
+        &["alibi_bias_max 2", "transformers"],
+    );
+    ok(&set.exporting("slopes", "gguf", "steep", ""));
+    let cut = set.run_file("cut.toml", "[attention]\nzero-beyond = 0.5\n");
+    ok(&set.training(&cut, "cut", "--until 1"));
+    for layout in ["mpt", "gguf"] {
+        refused(
+            &set.exporting("cut", layout, "y", ""),
+            &["cannot express attention.zero-beyond"],
+        );
+    }
+    let said = ok(&set.exporting("cut", "spec", "uncut", ""));
+    assert!(said.contains("zero-beyond = 0.5 is no part"), "{said}");
     assert!(!Path::new(&set.at("y")).exists(), "nothing is left");
     ok(&set.exporting("log", "spec", "z", ""));
     refused(

@@ -23,7 +23,7 @@
 //! # slopes = [0.5, 0.25]            # list only, one a head
 //! form = "relative"                 # default; or "key-position": how the model's own code stores the bias
 //! # key_origin = "zero"             # key-position only: where the bias is 0: zero | length-end | one
-//! bias_before_scale = false         # true: (q.k + bias) * scale, as Falcon does
+//! bias_before_scale = false         # true: (q.k + bias) * scale, as Falcon does; what a remedy says in nats is after the scale
 //! remedy = "none"                   # as on the command line: "clamp=-20", "log", "cap=30+log", ...
 //!
 //! [embedding]

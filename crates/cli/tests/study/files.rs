@@ -11,7 +11,7 @@ fn bad_studies_are_refused_before_anything_runs() {
     let set = Set::new();
     let dry =
         |file: &str| ["study", "run", file, "--dry-run", "--no-calibration"].map(str::to_owned);
-    let cases: [(&str, &str, &[&str]); 6] = [
+    let cases: [(&str, &str, &[&str]); 7] = [
         (
             "position.remedy = \"log\"",
             "position.remedy = \"logg\"",
@@ -24,6 +24,11 @@ fn bad_studies_are_refused_before_anything_runs() {
         ),
         ("\"clamp=-12\", ", "\"clamp\", ", &["what-if", "clamp"]),
         ("\"ieee\"", "\"iee\"", &["evaluate.plans", "iee"]),
+        (
+            "\"ieee\"",
+            "\"ieee\", \"ieee\"",
+            &["evaluate.plans", "there twice"],
+        ),
         (
             "lengths = [64, 128]",
             "lengths = [64, 1000000]",

@@ -274,6 +274,19 @@ mod tests {
     }
 
     #[test]
+    fn documents_end_inside_a_sequence_and_not_at_its_edges() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.tok");
+        write(&path, &[1; 12], &[2, 5, 9, 12], 10, "abc", "held").unwrap();
+        let tokens = read(&path).unwrap();
+        let inside = |start, length| tokens.ends_inside(start, length).collect::<Vec<_>>();
+        assert_eq!(inside(0, 12), [2, 5, 9]);
+        assert_eq!(inside(2, 4), [3]);
+        assert_eq!(inside(5, 4), [] as [usize; 0]);
+        assert_eq!(inside(4, 8), [1, 5]);
+    }
+
+    #[test]
     fn every_cut_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.tok");
