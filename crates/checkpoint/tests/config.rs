@@ -357,6 +357,15 @@ fn mpt_settings() {
     );
 }
 
+#[test]
+fn a_refact_that_stays_in_its_dtype_is_noted() {
+    let key = "attention_softmax_in_fp32";
+    let with =
+        |value: &str| facts(&REFACT.replacen('{', &format!("{{\"{key}\": {value}, "), 1)).notes;
+    let note = Note::RefactHalfPrecision { key };
+    assert!(with("false").contains(&note) && !with("true").contains(&note));
+}
+
 /// Settings that transformers' own MPT code does not read, beside those of attention, and the GELU that llama.cpp has.
 #[test]
 fn mpt_settings_of_the_block() {

@@ -1,9 +1,11 @@
 //! Means with standard errors, and intervals of a share.
 
-/// Running mean and variance (Welford's recurrence).
+/// Sum, mean and variance; the variance by Welford's recurrence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
     n: u64,
+    /// Exact for counts, where the running mean is not.
+    sum: f64,
     mean: f64,
     /// Sum of squared deviations from the mean.
     squares: f64,
@@ -14,6 +16,7 @@ impl Moments {
     /// Takes in a value.
     pub fn add(&mut self, value: f64) {
         self.n += 1;
+        self.sum += value;
         let off = value - self.mean;
         self.mean += off / self.n as f64;
         self.squares += off * (value - self.mean);
@@ -28,13 +31,13 @@ impl Moments {
     /// Sum of the values.
     #[must_use]
     pub fn sum(&self) -> f64 {
-        self.mean * self.n as f64
+        self.sum
     }
 
     /// Mean; `None` of nothing.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
-        (self.n > 0).then_some(self.mean)
+        (self.n > 0).then(|| self.sum / self.n as f64)
     }
 
     /// Standard error of the mean, the values taken as independent: the sample deviation (`n - 1`) over `sqrt(n)`, as
@@ -108,6 +111,9 @@ mod tests {
         let values = [1.0, 2.0, 4.0, 9.0];
         let moments: Moments = values.into_iter().collect();
         assert_eq!(moments.mean(), Some(4.0));
+        // A share of counts is the nearest number to it.
+        let share: Moments = (0..40).map(|i| f64::from(i % 5 < 2)).collect();
+        assert_eq!(share.mean(), Some(0.4));
         // sum of squares 9 + 4 + 0 + 25 = 38; 38 / 3 / 4
         let expected = (38.0f64 / 12.0).sqrt();
         // four steps of Welford, each within an ulp or two

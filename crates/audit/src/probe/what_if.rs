@@ -76,7 +76,7 @@ impl WhatIf {
                 Ok(remedy) => Change::Bias(remedy),
                 Err(error) => {
                     return fail(&format!(
-                        "expected slopes/N, interpolate, relative-f32, a plan or a remedy; {error}"
+                        "expected slopes/N, interpolate, relative-f32 or a remedy (probe takes a plan too); {error}"
                     ));
                 }
             }

@@ -71,6 +71,11 @@ pub enum Note {
     SoftmaxInModelDtype,
     /// llama.cpp runs Refact with RMSNorm where the reference has LayerNorm.
     RefactLlamaCppRmsNorm,
+    /// A Refact whose attention is configured to stay in the model's dtype.
+    RefactHalfPrecision {
+        /// The key that is false.
+        key: &'static str,
+    },
     /// First replit-code model: slope rule without the power-of-two step, slopes and positions in the model's dtype.
     ReplitNaiveSlopes,
     /// The encoder's bias table starts at this length and grows; it is no limit.
@@ -116,6 +121,7 @@ impl Note {
             Note::BaichuanNormHead => "baichuan-norm-head",
             Note::SoftmaxInModelDtype => "softmax-in-model-dtype",
             Note::RefactLlamaCppRmsNorm => "refact-llama-cpp-rms-norm",
+            Note::RefactHalfPrecision { .. } => "refact-half-precision",
             Note::ReplitNaiveSlopes => "replit-naive-slopes",
             Note::AlibiStartingSize { .. } => "alibi-starting-size",
             Note::WeightsWidened { .. } => "weights-widened",
@@ -191,6 +197,7 @@ impl Note {
             Note::BaichuanNormHead => "if this is Baichuan2, the rows of lm_head are scaled to length 1 on load".to_owned(),
             Note::SoftmaxInModelDtype => "the reference runs the softmax in the model's dtype: in f16 a weight is zero 17.3 nats below the maximum".to_owned(),
             Note::RefactLlamaCppRmsNorm => "llama.cpp runs this model with RMSNorm; the reference uses LayerNorm".to_owned(),
+            Note::RefactHalfPrecision { key } => format!("{key} is false: the model's own code then rounds to its dtype where hf-eager is computed in f32"),
             Note::ReplitNaiveSlopes => "this model's code uses 2^(-8(h+1)/H) for every head count, and keeps slopes and positions in the model's dtype".to_owned(),
             Note::AlibiStartingSize { size } => format!("the bias table starts at alibi_starting_size = {size} tokens and grows; it is not a limit"),
             Note::WeightsWidened { f16, bf16 } => format!("16-bit weights are widened to f32 as they are read, values unchanged (tensors: {f16} F16, {bf16} BF16)"),

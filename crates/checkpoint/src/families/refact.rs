@@ -3,7 +3,7 @@
 use numerics::Family;
 
 use super::{Shape, default_notes};
-use crate::config::{Keys, ModelFacts};
+use crate::config::{Keys, ModelFacts, Note};
 use crate::error::CheckpointError;
 
 pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, CheckpointError> {
@@ -20,5 +20,10 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
         .opt_count(&["n_positions", "max_position_embeddings"])?
         .map(|n| n as u64);
     facts.notes = default_notes(facts.family, facts.bias_max, facts.trained_length);
+    for key in ["attention_softmax_in_fp32", "attention_bias_in_fp32"] {
+        if keys.opt_bool(key)? == Some(false) {
+            facts.notes.push(Note::RefactHalfPrecision { key });
+        }
+    }
     Ok(facts)
 }
