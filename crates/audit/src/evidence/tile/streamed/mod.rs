@@ -147,7 +147,8 @@ impl Taker<'_> {
                     continue;
                 }
                 let later = &visits[number..];
-                let more = self.decide(&rule, &block, cut, later, lanes, buffers, to);
+                let coarse = killed.coarse;
+                let more = self.decide(&rule, &block, cut, later, coarse, lanes, buffers, to);
                 (found, undecided) = (found - more.seen, undecided + more.undecided);
             }
         }
@@ -164,7 +165,7 @@ impl Taker<'_> {
     }
 
     /// Decides the pairs of a block that are in doubt, which `to` has counted as blind, by difference: those that are seen are taken out.
-    /// `visits`: that of the block, and all later ones.
+    /// `visits`: that of the block, and all later ones; `coarse` as in [`Killed`].
     #[inline(never)]
     #[allow(clippy::too_many_arguments, reason = "one block and where it goes")]
     fn decide<const W: usize>(
@@ -173,6 +174,7 @@ impl Taker<'_> {
         block: &Block,
         cut: Cut<'_>,
         visits: &[Visit<W>],
+        coarse: bool,
         lanes: &Lanes<W>,
         buffers: &mut TileScratch,
         to: &mut [u32],
@@ -188,7 +190,7 @@ impl Taker<'_> {
             };
             let (running, max) = (maximum(&visits[0]), maximum(&visits[visits.len() - 1]));
             let mut decay = f64::from(max - running);
-            if decay > rule.exact_rise {
+            if coarse && decay > rule.exact_rise {
                 let maxima = visits.iter().map(|visit| f64::from(maximum(visit)));
                 decay = decay_of_rises(rule.plan, maxima);
             }
@@ -217,6 +219,7 @@ impl Taker<'_> {
         let mut killed = Killed {
             before: [0; W],
             some: false,
+            coarse: false,
         };
         let kill = -rule.plan.rescale_rule().zero_below;
         let slack = self.slack_of_scores();
@@ -226,6 +229,7 @@ impl Taker<'_> {
                 most[lane] = pair[1].maximum[lane] - pair[0].maximum[lane];
             }
             let most = most.into_iter().fold(f32::NEG_INFINITY, f32::max);
+            killed.coarse |= f64::from(most) + slack > rule.exact_rise;
             if f64::from(most) + slack <= kill {
                 continue;
             }
@@ -313,6 +317,8 @@ struct Decided {
 struct Killed<const W: usize> {
     before: [usize; W],
     some: bool,
+    /// Some rise may scale by a subnormal number, a rounded one.
+    coarse: bool,
 }
 
 /// [`Rule::bounds`] of every lane at one visit.
@@ -329,7 +335,7 @@ fn visit_bounds<const W: usize>(
     let (mut below, mut surely) = ([f32::NEG_INFINITY; W], [f32::NEG_INFINITY; W]);
     for lane in 0..W {
         let (running, max) = (f64::from(visit.maximum[lane]), f64::from(max[lane]));
-        let bounds = rule.bounds(running, max, off);
+        let bounds = rule.bounds(running, max, off, killed.coarse);
         let bounds = if number < killed.before[lane] {
             // Every pair is blind, whatever it scores.
             (f32::INFINITY, f32::INFINITY)

@@ -46,13 +46,14 @@ impl<'a> Rule<'a> {
     }
 
     /// Bounds on the scores that are blind where the running maximum is `running` and the final one `max`: all below the second, none
-    /// from the first on. `off`: how far gaps of these scores may be off, nats.
+    /// from the first on. `off`: how far gaps of these scores may be off, nats; `coarse`: some rise may scale by a rounded factor.
     #[inline(always)]
-    pub(super) fn bounds(&self, running: f64, max: f64, off: f64) -> (f64, f64) {
+    pub(super) fn bounds(&self, running: f64, max: f64, off: f64, coarse: bool) -> (f64, f64) {
         let risen = max - running;
         let zero = (running - self.threshold, off + UNDECIDED_NATS);
         let is_normal = self.lost - risen + CAST_NATS < self.normal;
-        let cast = if is_normal && risen + off <= self.exact_rise {
+        let is_exact = !coarse || risen + off <= self.exact_rise;
+        let cast = if is_normal && is_exact {
             self.normal_cast
         } else {
             CAST_NATS
@@ -97,7 +98,7 @@ mod tests {
             let mut between = 0;
             for tenths in [0, 1, 4, 6, 7, 20, 100, 170, 400, 865, 900, 1100, 2000] {
                 let risen = f64::from(tenths) / 10.0;
-                let (below, surely) = rule.bounds(0.0, risen, 0.0);
+                let (below, surely) = rule.bounds(0.0, risen, 0.0, true);
                 assert!(surely <= below);
                 for at in [rule.threshold, rule.lost - risen] {
                     for step in -4000..4000 {
