@@ -69,11 +69,7 @@ impl<'a> Keys<'a> {
 
     /// An error about a key.
     pub(crate) fn wrong(&self, key: &str, expected: &str, found: &str) -> CheckpointError {
-        CheckpointError::malformed(format!(
-            "key {}: expected {expected}, found {found}",
-            self.shown(key)
-        ))
-        .in_file(self.path)
+        self.refused(key, &format_args!("expected {expected}, found {found}"))
     }
 
     fn absent(&self, names: &[&str], expected: &str) -> CheckpointError {

@@ -80,8 +80,7 @@ pub(crate) fn facts(keys: &Keys<'_>, evidence: &str) -> Result<ModelFacts, Check
     dropped.extend(cap.map(|cap| Note::MptSoftCapIgnored { cap }));
     dropped.extend(ignored(keys)?);
     facts.notes = notes(bias_max, dropped, facts.trained_length, scale);
-    // What cannot be read is refused with the weights.
-    if activation(keys).is_ok_and(|activation| activation != Activation::GeluErf) {
+    if has_other_activation(keys) {
         facts.notes.retain(|note| *note != Note::LlamaCppTanhGelu);
     }
     if let Some(cap) = cap {
@@ -104,7 +103,7 @@ fn ignored(keys: &Keys<'_>) -> Result<Vec<Note>, CheckpointError> {
     {
         ignore(format!("norm_type is {kind}"), "uses LayerNorm");
     }
-    if let Ok(Activation::GeluTanh | Activation::Silu | Activation::Relu) = activation(keys) {
+    if has_other_activation(keys) {
         let setting = "ffn_config.ffn_act_fn is not the erf GELU".to_owned();
         ignore(setting, "uses that");
     }
@@ -210,6 +209,11 @@ fn activation(keys: &Keys<'_>) -> Result<Activation, CheckpointError> {
             ),
         )),
     }
+}
+
+/// Whether an activation other than the erf GELU is named; one that cannot be read is refused with the weights.
+fn has_other_activation(keys: &Keys<'_>) -> bool {
+    activation(keys).is_ok_and(|activation| activation != Activation::GeluErf)
 }
 
 fn norm_kind(keys: &Keys<'_>) -> Result<NormKind, CheckpointError> {

@@ -21,9 +21,7 @@ use report::schema::{
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Between the documents of a text; not part of any.
-const DOCUMENT_SEPARATOR: &str = "<|endoftext|>";
+use train::data::documents::{SEPARATOR, parts};
 
 /// Arguments of `eval`.
 #[derive(Debug, Args)]
@@ -181,16 +179,13 @@ fn beyond_trained(outcome: &mut Outcome, spec: &ModelSpec, length: usize) {
     }
 }
 
-/// The documents of a text: what stands between separators, without line breaks at its ends. A text without any separator is one
-/// document as it is.
-fn documents(text: &str) -> impl Iterator<Item = &str> {
-    let one = !text.contains(DOCUMENT_SEPARATOR);
-    let pieces = text.split(DOCUMENT_SEPARATOR);
-    let trimmed = pieces.map(move |piece| match one {
-        true => piece,
-        false => piece.trim_matches(['\n', '\r']),
-    });
-    trimmed.filter(|piece| !piece.is_empty())
+/// The documents of a text: its parts between separators. A text without any separator is one document as it is.
+fn documents(text: &str) -> Vec<&str> {
+    match text {
+        "" => Vec::new(),
+        _ if text.contains(SEPARATOR) => parts(text).collect(),
+        _ => vec![text],
+    }
 }
 
 /// The documents of a text.
@@ -208,7 +203,7 @@ impl Documents {
                 let codec = Codec::new(&args.codec, checkpoint, spec.vocab_size)?;
                 let found = read_text(file, "--text")?;
                 notes.extend(found.notes);
-                let encoded = documents(&found.content).map(|text| {
+                let encoded = documents(&found.content).into_iter().map(|text| {
                     codec
                         .encode(text)
                         .map_err(|error| Failure::error(format!("{}: {error}", file.display())))

@@ -84,16 +84,20 @@ pub fn each_document(
     Ok(0)
 }
 
-/// The parts of a text between separators.
+/// The parts of a text between separators, without line breaks at their ends; empty ones are none.
+pub fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(SEPARATOR);
+    let trimmed = parts.map(|part| part.trim_matches(['\n', '\r']));
+    trimmed.filter(|part| !part.is_empty())
+}
+
+/// Hands [`parts`] on.
 fn cut(source: &Arc<str>, text: &str, sink: &mut Sink<'_>) -> Result<(), TrainError> {
-    for part in text.split(SEPARATOR) {
-        let part = part.trim_matches(['\n', '\r']);
-        if !part.is_empty() {
-            sink(Document {
-                source: Arc::clone(source),
-                text: part.to_owned(),
-            })?;
-        }
+    for part in parts(text) {
+        sink(Document {
+            source: Arc::clone(source),
+            text: part.to_owned(),
+        })?;
     }
     Ok(())
 }

@@ -42,13 +42,6 @@ impl PlanCounts {
         let mut run = Run::default();
         let mut gaps = [T::ZERO; CHUNK];
         for (visit, block) in blocks.iter().enumerate() {
-            let risen = match coarse {
-                false => max.minus(block.maximum).to_f64(),
-                true => {
-                    let maxima = blocks[visit..].iter().map(|block| block.maximum.to_f64());
-                    decay_of_rises(plan, maxima)
-                }
-            };
             for index in block.chunks.clone() {
                 let chunk = &scored.row.chunks[index];
                 let (low, high) = scored.bounds[index];
@@ -68,10 +61,17 @@ impl PlanCounts {
                 let gaps = &mut gaps[..chunk.len()];
                 scored.table.entries(scored.row, chunk, gaps);
                 to_gaps(gaps, block.maximum);
+                let decay = match coarse {
+                    false => max.minus(block.maximum).to_f64(),
+                    true => {
+                        let maxima = blocks[visit..].iter().map(|block| block.maximum.to_f64());
+                        decay_of_rises(plan, maxima)
+                    }
+                };
                 let counters = self.by_offset.singles_mut(scored.row.offsets(chunk));
                 for (gap, counter) in gaps.iter().zip(counters) {
                     let gap = gap.to_f64();
-                    let is_lost = is_lost(plan, lost, gap, risen);
+                    let is_lost = is_lost(plan, lost, gap, decay);
                     let blind = gap > threshold || is_lost;
                     *counter += u32::from(blind);
                     self.blind += u64::from(blind);
