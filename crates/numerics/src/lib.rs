@@ -35,6 +35,6 @@ pub use plan::{
     PlanName, PlanStep, PrecisionPlan, RowOrder, RowPlace, ScorePath, ScoreSpec, SlopeRule,
     plan_names, stored_bias, stored_biases,
 };
-pub use rounding::Rounding;
+pub use rounding::{Cast, Rounding};
 pub use slopes::{RobustSpacing, SlopeError, SlopeSchedule, Spacing};
 pub use threshold::{exp_zero_threshold, exp_zero_threshold_scaled};

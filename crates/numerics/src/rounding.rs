@@ -35,6 +35,42 @@ impl Rounding {
     }
 }
 
+/// A rounding of f32 values to a format: the fast one where there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cast {
+    /// With a fast rounding.
+    Fast(Rounding),
+    /// By the format's own rounding.
+    Other(Format),
+}
+
+impl Cast {
+    /// Leaves every value as it is.
+    pub const KEEP: Self = Self::Fast(Rounding::Keep);
+    /// To bfloat16.
+    pub const BF16: Self = Self::Fast(Rounding::Bf16);
+    /// To IEEE half precision.
+    pub const F16: Self = Self::Fast(Rounding::F16);
+
+    /// The cast to a format. Every f32 is an f64, so that one changes nothing.
+    pub const fn to(format: Format) -> Self {
+        match (format, Rounding::of(format)) {
+            (Format::F64, _) => Self::KEEP,
+            (_, Some(rounding)) => Self::Fast(rounding),
+            (other, None) => Self::Other(other),
+        }
+    }
+
+    /// As [`Format::round`], in f32.
+    #[inline(always)]
+    pub fn apply(self, x: f32) -> f32 {
+        match self {
+            Self::Fast(rounding) => rounding.apply(x),
+            Self::Other(format) => format.round(f64::from(x)) as f32,
+        }
+    }
+}
+
 // The roundings work on bits and choose without branches, so that loops over them vectorise. Bits of magnitudes are compared
 // as signed numbers, which is what the baseline instruction set can do.
 

@@ -9,10 +9,10 @@ mod streamed;
 pub(crate) use streamed::{decay_of_rises, is_lost};
 
 use numerics::plan::MaxReference;
-use numerics::{Format, PrecisionPlan, Rounding, Underflow};
+use numerics::{Format, PrecisionPlan};
 
 use crate::evidence::distance::{OffsetCounts, Offsets, bin_counts};
-use crate::evidence::plan_mass::{PlanMass, changes_mass};
+use crate::evidence::plan_mass::{FlushingCast, PlanMass, changes_mass};
 use crate::evidence::rules::PlanRules;
 use crate::evidence::scan::{CHUNK, Real, add_above, count_above, exp_of_gaps, sum, to_gaps};
 use crate::evidence::scored::ScoredRow;
@@ -244,11 +244,7 @@ fn sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
     if format.significand_bits() >= Format::F32.significand_bits() {
         return scored.sum;
     }
-    let rounding = Rounding::of(format);
-    let smallest = match plan.exp.underflow {
-        Underflow::Gradual => 0.0,
-        Underflow::Flush => format.min_normal() as f32,
-    };
+    let cast = FlushingCast::new(format, plan.exp.underflow);
     let offset = plan.max_offset;
     let mut total = 0.0;
     let (mut gaps, mut terms) = ([T::ZERO; CHUNK], [0.0_f32; CHUNK]);
@@ -261,11 +257,7 @@ fn sum_as_held<T: Real>(plan: &PrecisionPlan, scored: &ScoredRow<'_>) -> f64 {
         to_gaps(gaps, T::of(scored.max + offset));
         exp_of_gaps(gaps, terms);
         for term in terms.iter_mut() {
-            let rounded = match rounding {
-                Some(rounding) => rounding.apply(*term),
-                None => format.round(f64::from(*term)) as f32,
-            };
-            *term = if *term < smallest { 0.0 } else { rounded };
+            *term = cast.apply(*term);
         }
         total += sum(terms);
     }

@@ -1,6 +1,6 @@
 //! Where the attention mass lies under one plan's roundings.
 
-use numerics::{Format, PrecisionPlan, Rounding, SlopeRule, Underflow};
+use numerics::{Cast, Format, PrecisionPlan, Rounding, SlopeRule, Underflow};
 
 use crate::evidence::distance::{Offsets, bin_masses};
 use crate::evidence::rules::UNSUMMED_NATS;
@@ -30,27 +30,25 @@ pub(crate) fn changes_mass(plan: &PrecisionPlan) -> bool {
 /// The roundings that lie between an exact numerator and a weight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WeightRounding {
-    exp: Cast,
-    quotient: Option<Cast>,
-    probability: Cast,
+    exp: FlushingCast,
+    quotient: Option<FlushingCast>,
+    probability: FlushingCast,
     /// `exp(-max_offset)`.
     offset: f32,
 }
 
+/// A cast that may flush.
 #[derive(Clone, Copy, Debug)]
-struct Cast {
-    format: Format,
-    /// The rounding without its underflow, where there is a fast one.
-    fast: Option<Rounding>,
+pub(crate) struct FlushingCast {
+    cast: Cast,
     /// Smaller values become 0.
     smallest: f32,
 }
 
-impl Cast {
-    fn new(format: Format, underflow: Underflow) -> Self {
+impl FlushingCast {
+    pub(crate) fn new(format: Format, underflow: Underflow) -> Self {
         Self {
-            format,
-            fast: Rounding::of(format),
+            cast: Cast::to(format),
             smallest: match underflow {
                 Underflow::Gradual => 0.0,
                 Underflow::Flush => format.min_normal() as f32,
@@ -59,34 +57,37 @@ impl Cast {
     }
 
     #[inline(always)]
-    fn apply(self, x: f32) -> f32 {
-        let rounded = match self.fast {
-            Some(rounding) => rounding.apply(x),
-            None => self.format.round(f64::from(x)) as f32,
-        };
+    pub(crate) fn apply(self, x: f32) -> f32 {
+        let rounded = self.cast.apply(x);
         if x < self.smallest { 0.0 } else { rounded }
+    }
+
+    /// The rounding alone, where it is a fast one and nothing is flushed.
+    fn gradual(self) -> Option<Rounding> {
+        match self.cast {
+            Cast::Fast(rounding) if self.smallest == 0.0 => Some(rounding),
+            _ => None,
+        }
     }
 }
 
 impl WeightRounding {
     pub(crate) fn new(plan: &PrecisionPlan) -> Self {
         Self {
-            exp: Cast::new(plan.exp.format, plan.exp.underflow),
+            exp: FlushingCast::new(plan.exp.format, plan.exp.underflow),
             quotient: plan
                 .normalise_before_cast
-                .map(|format| Cast::new(format, Underflow::Gradual)),
-            probability: Cast::new(plan.probability, plan.probability_underflow),
+                .map(|format| FlushingCast::new(format, Underflow::Gradual)),
+            probability: FlushingCast::new(plan.probability, plan.probability_underflow),
             offset: (-plan.max_offset).exp() as f32,
         }
     }
 
     /// The rounding of the probability where it is the only one: numerator and quotient in f32, nothing flushed.
     pub(crate) fn plain_quotient(self) -> Option<Rounding> {
-        let f32 = |cast: Cast| cast.fast == Some(Rounding::Keep) && cast.smallest == 0.0;
+        let f32 = |cast: FlushingCast| cast.gradual() == Some(Rounding::Keep);
         let plain = f32(self.exp) && self.quotient.is_some_and(f32) && self.offset == 1.0;
-        self.probability
-            .fast
-            .filter(|_| plain && self.probability.smallest == 0.0)
+        self.probability.gradual().filter(|_| plain)
     }
 
     /// The weight of a pair whose exact numerator `exp(entry - max)` is `numerator`, over the row's sum; `share` is the

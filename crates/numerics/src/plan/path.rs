@@ -3,37 +3,7 @@
 use super::{BiasPlacement, PrecisionPlan, ScoreSpec};
 use crate::bias::{BiasShape, CapOrder, SoftCap};
 use crate::convention::BiasForm;
-use crate::format::Format;
-use crate::rounding::{Rounding, round_bf16, round_f16};
-
-/// A rounding of f32 values, made cheap for the formats that occur.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cast {
-    Fast(Rounding),
-    Other(Format),
-}
-
-impl Cast {
-    const KEEP: Self = Cast::Fast(Rounding::Keep);
-    const BF16: Self = Cast::Fast(Rounding::Bf16);
-    const F16: Self = Cast::Fast(Rounding::F16);
-
-    fn of(format: Format) -> Cast {
-        match (format, Rounding::of(format)) {
-            (Format::F64, _) => Cast::KEEP,
-            (_, Some(rounding)) => Cast::Fast(rounding),
-            (other, None) => Cast::Other(other),
-        }
-    }
-
-    #[inline]
-    fn round(self, x: f32) -> f32 {
-        match self {
-            Cast::Fast(rounding) => rounding.apply(x),
-            Cast::Other(format) => format.round(f64::from(x)) as f32,
-        }
-    }
-}
+use crate::rounding::{Cast, round_bf16, round_f16};
 
 /// A head's scores under a plan, ready to be evaluated for very many pairs: the stored bias as a table (by key or by
 /// distance, linear in the length) and the roundings of the sum in f32 arithmetic.
@@ -119,9 +89,9 @@ impl PrecisionPlan {
             repeated_ahead,
             scale: spec.scale as f32,
             scale_exact: spec.scale,
-            raw: Cast::of(self.raw_score),
-            scaled: Cast::of(self.scaled),
-            sum: Cast::of(self.sum),
+            raw: Cast::to(self.raw_score),
+            scaled: Cast::to(self.scaled),
+            sum: Cast::to(self.sum),
             before_scale: self.placement.is_before_scale(),
             cap: spec.bias.soft_cap,
         }
@@ -164,7 +134,7 @@ impl ScorePath {
             let scaled = f64::from(raw) * self.scale_exact;
             return self.exact_entry(scaled, index, ahead, false);
         }
-        f64::from(self.rounded_entry(self.raw.round(raw), index, ahead))
+        f64::from(self.rounded_entry(self.raw.apply(raw), index, ahead))
     }
 
     /// The entries of one row, keys `first_key ..`, from raw scores `q.k` (not scaled), as f32. For an idealised plan the exact
@@ -369,10 +339,10 @@ impl ScorePath {
             f64::from(self.finish(self.add_after_scale(scaled, index, ahead), index, ahead))
         } else if self.raw == Cast::KEEP && !self.before_scale {
             // No rounding lies between the raw and the scaled score: nothing to recover.
-            let x = self.scaled.round(scaled);
+            let x = self.scaled.apply(scaled);
             f64::from(self.finish(self.add_after_scale(x, index, ahead), index, ahead))
         } else {
-            let raw = self.raw.round(scaled / self.scale);
+            let raw = self.raw.apply(scaled / self.scale);
             f64::from(self.rounded_entry(raw, index, ahead))
         }
     }
@@ -416,7 +386,7 @@ impl ScorePath {
         let entry = if self.before_scale && !caps_first {
             (raw + self.bias_at(index, ahead)) * self.scale
         } else {
-            let mut x = self.scaled.round(raw * self.scale);
+            let mut x = self.scaled.apply(raw * self.scale);
             if let Some(cap) = self.cap.filter(|_| caps_first) {
                 x = cap.apply(f64::from(x)) as f32;
             }
@@ -446,10 +416,10 @@ impl ScorePath {
             Some(bias) => entry + bias,
             None => entry,
         };
-        let entry = self.sum.round(entry);
+        let entry = self.sum.apply(entry);
         match self.cap {
             Some(cap) if cap.order == CapOrder::AfterBias => {
-                self.sum.round(cap.apply(f64::from(entry)) as f32)
+                self.sum.apply(cap.apply(f64::from(entry)) as f32)
             }
             _ => entry,
         }
