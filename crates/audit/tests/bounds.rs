@@ -5,6 +5,7 @@
 mod toy;
 
 use model::{LayerRole, NormKind, QkNormExtent, WeightRole};
+use numerics::Format;
 use snellen_audit::{BoundMethod, BoundsOptions, static_bounds};
 use toy::{NORM_ONLY, Random, Toy, dot, worst_inputs};
 
@@ -228,6 +229,61 @@ fn vocabulary_bound_is_the_maximum_over_tokens() {
             assert!(largest <= norm.score_bound && widest <= norm.gap_bound);
         }
     }
+}
+
+/// Tokens that hardly differ, far from zero after the embedding norm: rounded to bf16 there, the first layer's norm makes them differ by
+/// more than any rounding behind it. Bounds of the exact tokens hold for them with that rounding counted only.
+#[test]
+fn tokens_rounded_before_the_first_norm_keep_the_bounds() {
+    let toy = Toy {
+        embedding_norm: true,
+        qkv_bias: false,
+        ..Toy::new(11)
+    };
+    let (spec, mut weights) = (toy.spec(), toy.source());
+    let mut random = Random(12);
+    let embedding = weights.0.get_mut(&WeightRole::Embedding).unwrap();
+    let first: Vec<f32> = embedding.data[..toy.width].to_vec();
+    for (x, base) in embedding.data.iter_mut().zip(first.iter().cycle()) {
+        *x = base + 0.02 * random.normal() as f32;
+    }
+    let mut exceeded = 0;
+    for shift in [0.0, 4.0, 16.0, 64.0, 256.0] {
+        let bias = weights.0.get_mut(&WeightRole::EmbeddingNormBias).unwrap();
+        bias.data.fill(shift);
+        let bounds = static_bounds(&spec, &weights, &BoundsOptions::default()).unwrap();
+        for format in [Format::F32, Format::F16, Format::Bf16] {
+            let tokens: Vec<_> = (0..spec.vocab_size)
+                .map(|token| weights.token_in(&spec, token, format))
+                .collect();
+            for head in &bounds {
+                assert_eq!(head.method, BoundMethod::Vocabulary);
+                let project = |is_query| -> Vec<Vec<f64>> {
+                    let of = |n: &Vec<f64>| weights.project(&spec, head.head, is_query, n);
+                    tokens.iter().map(of).collect()
+                };
+                let (queries, keys) = (project(true), project(false));
+                let widest = queries.iter().fold(0.0f64, |widest, q| {
+                    let scores = keys.iter().map(|k| dot(q, k) * head.scale);
+                    let ends = (f64::INFINITY, f64::NEG_INFINITY);
+                    let (low, high) = scores.fold(ends, |(a, b), s| (a.min(s), b.max(s)));
+                    widest.max(high - low)
+                });
+                let (_, gap) = head.in_format(format);
+                assert!(
+                    widest <= gap,
+                    "{format} {shift} {}: {widest} {gap}",
+                    head.head
+                );
+                let without = head.gap_bound + 2.0 * head.rounding.nats(format);
+                exceeded += usize::from(widest > without);
+                // Next to zero its price is small.
+                let near = format == Format::F32 && shift == 0.0;
+                assert!(!near || gap < 1.01 * without, "{gap} {without}");
+            }
+        }
+    }
+    assert!(exceeded > 0, "the rounding before the norm was never seen");
 }
 
 #[test]

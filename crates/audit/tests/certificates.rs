@@ -38,6 +38,7 @@ fn head(slope: f64, gap: f64) -> HeadBounds {
         score_deviation: 0.0,
         method: BoundMethod::Norm,
         rounding: ProjectionRounding::EXACT,
+        token_roundings: 0.0,
     }
 }
 
@@ -247,6 +248,7 @@ fn no_input_breaks_a_certificate_under_any_plan() {
                 let rule = SlopeRule {
                     power: 0.5,
                     factor: 1.5,
+                    ..SlopeRule::CONFIGURED
                 };
                 let other = plan.clone().with_slope_rule(rule, "a test");
                 challenge(&other, family, &BiasFunction::linear(), length);

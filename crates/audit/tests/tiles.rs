@@ -200,6 +200,7 @@ fn plans_with_other_slopes_count_the_same() {
             let rule = SlopeRule {
                 power: 0.5,
                 factor: 1.5,
+                ..SlopeRule::CONFIGURED
             };
             plan.with_slope_rule(rule, "a test")
         };

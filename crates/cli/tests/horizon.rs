@@ -202,6 +202,19 @@ fn slopes_in_order() {
     assert!(printed.lines().nth(1).unwrap().contains("0.5"));
 }
 
+/// transformers forms BLOOM's slopes as powers of an f32 number: with 16 heads 1/2 is 0.49999997, and biases that would be ties of bf16
+/// round the other way. Blind pairs and first blind distances by transformers 5.24 and torch 2.15 (`build_alibi_tensor` in bf16, the causal
+/// mask added, softmax in f32 and the cast back), 2048 tokens.
+#[test]
+fn bloom_has_the_slopes_of_transformers() {
+    let report = json("horizon --like bloom-560m --length 2048 --plan hf-eager:bf16");
+    for (head, blind, first) in [(1, 1_739_477, 179), (3, 1_415_742, 362), (7, 184_098, 1440)] {
+        let head = &report["heads"][head];
+        assert_eq!(head["blind_pairs"], blind, "{head}");
+        assert_eq!(head["first_blind_distance"], first, "{head}");
+    }
+}
+
 #[test]
 fn several_plans_keep_their_own_results_and_the_first_leads() {
     let report = json("horizon --heads 16 --plan ieee,ftz --plan hf-eager:bf16,ftz");

@@ -161,7 +161,7 @@ fn thresholds_of_the_runtimes() {
     near(nats("hf-eager:bf16").1.unwrap(), 92.88);
     near(nats("hf-eager:f16").1.unwrap(), 17.33);
     near(nats("hf-sdpa:f32").0, 86.99);
-    near(nats("hf-sdpa:bf16").0, 87.25);
+    near(nats("hf-sdpa:bf16").0, 87.34);
     near(nats("hf-sdpa:f16").0, 17.33);
     near(nats("flash-attn2:f16").0, 17.33);
     near(nats("flash-attn2:bf16").0, 87.34);

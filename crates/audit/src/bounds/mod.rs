@@ -17,7 +17,7 @@ use std::fmt;
 use model::{
     LayerRole, ModelSpec, QkNormExtent, QkNormSpec, Weight, WeightError, WeightRole, WeightSource,
 };
-use numerics::ScaleOrder;
+use numerics::{Format, ScaleOrder};
 use rayon::prelude::*;
 
 pub use projection::ProjectionRounding;
@@ -81,6 +81,32 @@ pub struct HeadBounds {
     pub method: BoundMethod,
     /// How far rounding in the norm and the projections can move a score from the exact one.
     pub rounding: ProjectionRounding,
+    /// Bounds from the vocabulary hold for the tokens themselves; a runtime's norm reads them after roundings. By how many unit
+    /// roundoffs, over its deviation, its input may be off; 0 where nothing is rounded before it, infinite where that is not known.
+    pub token_roundings: f64,
+}
+
+impl HeadBounds {
+    /// [`HeadBounds::score_bound`] and [`HeadBounds::gap_bound`] of scores that a runtime computes with activations in `format`: the
+    /// smaller ones of both methods. The norm bound holds for any input, rounded or not.
+    #[must_use]
+    pub fn in_format(&self, format: Format) -> (f64, f64) {
+        let with = |score: f64, gap: f64, moved: f64| {
+            let score = score + moved;
+            (score, (gap + 2.0 * moved).min(2.0 * score))
+        };
+        let norm = with(
+            self.norm_score_bound,
+            self.norm_gap_bound,
+            self.rounding.nats(format),
+        );
+        if self.method != BoundMethod::Vocabulary {
+            return norm;
+        }
+        let moved = self.rounding.nats_after(format, self.token_roundings);
+        let tokens = with(self.score_bound, self.gap_bound, moved);
+        (norm.0.min(tokens.0), norm.1.min(tokens.1))
+    }
 }
 
 /// What to bound, and how much work to spend.
@@ -317,6 +343,7 @@ fn bound_layer(
                     BoundMethod::Unbounded
                 },
                 rounding: norm.rounding,
+                token_roundings: 0.0,
             };
             if let Some(exact) = exact.as_ref().map(|exact| exact[position])
                 && bounded
@@ -325,6 +352,7 @@ fn bound_layer(
                 bounds.score_bound = exact.score.min(norm.score);
                 bounds.gap_bound = exact.gap.min(norm.gap);
                 bounds.method = BoundMethod::Vocabulary;
+                bounds.token_roundings = exact.token_roundings;
             }
             bounds
         });

@@ -276,15 +276,24 @@ impl ProjectionRounding {
     /// than f32 count as f32.
     #[must_use]
     pub fn nats(&self, format: Format) -> f64 {
+        self.nats_after(format, 0.0)
+    }
+
+    /// [`ProjectionRounding::nats`] where the input of the norm is off too, by `input` unit roundoffs of its deviation (root mean
+    /// square): the norm's result before its gain then moves by at most `2 t / (1 - t)` of its own bound, `t` being that error.
+    #[must_use]
+    pub fn nats_after(&self, format: Format, input: f64) -> f64 {
         let f32_roundoff = Format::F32.unit_roundoff();
         let terms = (2 * self.n_terms + 8) as f64 * f32_roundoff;
-        if terms >= 1.0 {
+        let roundoff = format.unit_roundoff().max(f32_roundoff);
+        let off = input * roundoff;
+        if terms >= 1.0 || off.is_nan() || off > 0.5 {
             return f64::INFINITY;
         }
         let accumulation = terms / (1.0 - terms);
-        let roundoff = format.unit_roundoff().max(f32_roundoff);
-        let query = self.query.error(accumulation, roundoff);
-        let key = self.key.error(accumulation, roundoff);
+        let moved = 2.0 * off / (1.0 - off);
+        let error = |side: &SideRounding| side.error(accumulation, roundoff) + moved * side.operand;
+        let (query, key) = (error(&self.query), error(&self.key));
         up(self.scale * (query * self.key.norm + self.query.norm * key + query * key))
     }
 }

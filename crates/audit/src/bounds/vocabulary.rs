@@ -22,6 +22,8 @@ const TOKENS_PER_TASK: usize = 64;
 pub(super) struct ExactBounds {
     pub(super) score: f64,
     pub(super) gap: f64,
+    /// See [`super::HeadBounds::token_roundings`].
+    pub(super) token_roundings: f64,
 }
 
 /// Multiplications and additions that [`exact_bounds`] takes.
@@ -54,8 +56,8 @@ impl Norm {
         }
     }
 
-    /// Normalises in place; returns how much relative errors of the input may grow: largest magnitude over deviation.
-    fn apply(&self, x: &mut [f64]) -> f64 {
+    /// Normalises in place; returns what errors of the input are divided by.
+    fn apply(&self, x: &mut [f64]) -> Spread {
         let n = x.len() as f64;
         let mean = match self.kind {
             NormKind::LayerNorm => x.iter().sum::<f64>() / n,
@@ -68,12 +70,37 @@ impl Norm {
         if deviation == 0.0 {
             // A constant row with eps 0: the runtime divides 0 by 0. The norm bound's ball contains the limit 0.
             x.copy_from_slice(&self.shift);
-            return 1.0;
+            return Spread {
+                largest: 0.0,
+                deviation: 1.0,
+            };
         }
         for ((v, gain), shift) in x.iter_mut().zip(&self.gain).zip(&self.shift) {
             *v = *v / deviation * gain + shift;
         }
-        1.0 + largest / deviation
+        Spread { largest, deviation }
+    }
+
+    fn largest_gain(&self) -> f64 {
+        self.gain.iter().fold(0.0, |m, v| m.max(v.abs()))
+    }
+
+    fn largest_shift(&self) -> f64 {
+        self.shift.iter().fold(0.0, |m, v| m.max(v.abs()))
+    }
+}
+
+/// Largest magnitude and deviation of what a norm reads.
+#[derive(Clone, Copy)]
+struct Spread {
+    largest: f64,
+    deviation: f64,
+}
+
+impl Spread {
+    /// How much relative errors may grow.
+    fn growth(self) -> f64 {
+        1.0 + self.largest / self.deviation
     }
 }
 
@@ -114,7 +141,11 @@ pub(super) fn exact_bounds(
     drop(embedding);
     let query = project(spec, weights, &inputs, true);
     let key = project(spec, weights, &inputs, false);
-    Ok(maxima(spec, heads, &query, &key))
+    let mut bounds = maxima(spec, heads, &query, &key);
+    for bound in &mut bounds {
+        bound.token_roundings = inputs.roundings;
+    }
+    Ok(bounds)
 }
 
 /// The normalised tokens.
@@ -123,34 +154,72 @@ struct Inputs {
     blocks: Vec<Matrix>,
     /// Largest growth of relative errors in the norms, over all tokens.
     growth: f64,
+    /// See [`super::HeadBounds::token_roundings`].
+    roundings: f64,
 }
+
+/// Roundings of a norm's output, each to half a unit of what is being formed: the quotient, times the gain, plus the shift.
+const NORM_ROUNDINGS: f64 = 3.0;
 
 impl Inputs {
     fn new(spec: &ModelSpec, embedding: &Weight, norms: &[Norm]) -> Self {
         let scale = f64::from(spec.embedding.scale);
         let width = spec.width;
-        let blocks: Vec<(Matrix, f64)> = embedding
+        // A query/key norm makes its own of what the projections are off by: no bound here.
+        let normed_later = spec.block.attention.qk_norm.is_some();
+        let blocks: Vec<(Matrix, f64, f64)> = embedding
             .data
             .par_chunks(TOKENS_PER_TASK * width)
             .map(|rows| {
                 let tokens = rows.chunks_exact(width);
                 let mut block = Matrix::zeros(width, tokens.len());
-                let mut growth = 1.0f64;
+                let (mut growth, mut roundings) = (1.0f64, 0.0f64);
                 for (t, row) in tokens.enumerate() {
                     let mut x: Vec<f64> = row.iter().map(|v| f64::from(*v) * scale).collect();
-                    growth = growth.max(norms.iter().map(|norm| norm.apply(&mut x)).product());
+                    let spreads: Vec<Spread> =
+                        norms.iter().map(|norm| norm.apply(&mut x)).collect();
+                    growth = growth.max(spreads.iter().map(|s| s.growth()).product());
+                    roundings = roundings.max(token_roundings(scale, norms, &spreads));
                     x.iter()
                         .enumerate()
                         .for_each(|(j, v)| block.row_mut(j)[t] = *v);
                 }
-                (block, growth)
+                (block, growth, roundings)
             })
             .collect();
+        let largest =
+            |of: fn(&(Matrix, f64, f64)) -> f64, least| blocks.iter().map(of).fold(least, f64::max);
         Self {
-            growth: blocks.iter().map(|(_, growth)| *growth).fold(1.0, f64::max),
-            blocks: blocks.into_iter().map(|(block, _)| block).collect(),
+            growth: largest(|(_, growth, _)| *growth, 1.0),
+            roundings: if normed_later {
+                f64::INFINITY
+            } else {
+                largest(|(_, _, roundings)| *roundings, 0.0)
+            },
+            blocks: blocks.into_iter().map(|(block, ..)| block).collect(),
         }
     }
+}
+
+/// By how many unit roundoffs, times its own deviation, what the layer's norm reads may be off for a token (root mean square over the
+/// channels): the embedding where it is scaled, and the output of a norm after it. An input off by `e` moves the result of a norm
+/// before its gain by at most `2 t / (1 - t)` a channel, `t = e / deviation` (root mean squares), which is below `4 t` for `t <= 1/2`.
+fn token_roundings(scale: f64, norms: &[Norm], spreads: &[Spread]) -> f64 {
+    let relative = |s: &Spread| s.largest / s.deviation;
+    // Both a factor of 1 and the embedding itself are exact.
+    let scaled = if scale == 1.0 {
+        0.0
+    } else {
+        relative(&spreads[0])
+    };
+    let [_, last] = spreads else {
+        return scaled;
+    };
+    let norm = &norms[0];
+    let formed = last.largest + norm.largest_shift();
+    let after = (NORM_ROUNDINGS * formed + 4.0 * norm.largest_gain() * scaled) / last.deviation;
+    // `4 t` asks for a small error of the embedding itself too.
+    after.max(scaled)
 }
 
 /// Queries or keys of every token.
@@ -241,7 +310,7 @@ fn normalise_columns(y: &mut Matrix, rows: Range<usize>, norm: &Norm) -> f64 {
     let mut growth = 1.0f64;
     for t in 0..y.n_cols {
         let mut column: Vec<f64> = rows.clone().map(|c| y.row(c)[t]).collect();
-        growth = growth.max(norm.apply(&mut column));
+        growth = growth.max(norm.apply(&mut column).growth());
         for (c, v) in rows.clone().zip(column) {
             y.row_mut(c)[t] = v;
         }
@@ -301,6 +370,7 @@ fn maxima(
             ExactBounds {
                 score: up(scale * (score + up(slack))),
                 gap: up(scale * (gap + up(2.0 * slack))),
+                token_roundings: 0.0,
             }
         })
         .collect()

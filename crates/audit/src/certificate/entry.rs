@@ -41,9 +41,7 @@ pub(super) struct Entries<'a> {
 impl<'a> Entries<'a> {
     pub(super) fn new(bounds: &'a HeadBounds, input: &CertificateInput<'a>) -> Self {
         let plan = input.plan;
-        let moved = bounds.rounding.nats(activation_format(plan));
-        let (mut score, mut gap) = (bounds.score_bound + moved, bounds.gap_bound + 2.0 * moved);
-        gap = gap.min(2.0 * score);
+        let (mut score, mut gap) = bounds.in_format(activation_format(plan));
         if let Some(cap) = input
             .bias
             .soft_cap

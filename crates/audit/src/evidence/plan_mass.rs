@@ -1,6 +1,6 @@
 //! Where the attention mass lies under one plan's roundings.
 
-use numerics::{Cast, Format, PrecisionPlan, Rounding, SlopeRule, Underflow};
+use numerics::{Cast, Format, PrecisionPlan, Rounding, Underflow};
 
 use crate::evidence::distance::{Offsets, bin_masses};
 use crate::evidence::rules::UNSUMMED_NATS;
@@ -21,7 +21,7 @@ pub(crate) fn changes_mass(plan: &PrecisionPlan) -> bool {
         plan.scaled,
         plan.sum,
     ];
-    let other_bias = plan.bias_multiplicity > 1 || plan.slope_rule != SlopeRule::CONFIGURED;
+    let other_bias = plan.bias_multiplicity > 1 || plan.slope_rule.is_another_schedule();
     (!plan.idealised && (other_bias || scores.into_iter().any(narrow)))
         || narrow(plan.exp.format)
         || plan.probability.significand_bits() < Format::Bf16.significand_bits()

@@ -152,7 +152,7 @@ pub struct ContentAdvantage {
     pub largest_over_diagonal: Option<f64>,
     /// 99th percentile of the same over the sampled pairs.
     pub p99_over_diagonal: Option<f64>,
-    /// Largest raw score, pairs with `d >= 20`, over the best raw score among the row's last 20 keys, every row.
+    /// Largest raw score, pairs with `d >= 20`, over the best raw score among the row's last 20 keys that f32 attention sees, its own among them in any case, every row.
     pub largest_over_recent: Option<f64>,
     /// 99th percentile of the same over the sampled pairs.
     pub p99_over_recent: Option<f64>,

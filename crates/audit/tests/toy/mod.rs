@@ -8,7 +8,7 @@ use model::{
     LayerRole, MlpSpec, ModelSpec, NormKind, NormSpec, OutputSpec, QkNormExtent, QkNormSpec,
     ResidualFrom, Weight, WeightError, WeightRole, WeightSource,
 };
-use numerics::{BiasFunction, Family};
+use numerics::{BiasFunction, Family, Format};
 use snellen_audit::BoundsOptions;
 
 /// Every head, without the exact bound of the first layer.
@@ -204,12 +204,19 @@ impl Weights {
 
     /// Normalised embedding of a token: the n of layer 0.
     pub fn token(&self, spec: &ModelSpec, token: usize) -> Vec<f64> {
+        self.token_in(spec, token, Format::F64)
+    }
+
+    /// [`Weights::token`] where the embedding norm's output is rounded to a format.
+    pub fn token_in(&self, spec: &ModelSpec, token: usize, format: Format) -> Vec<f64> {
         let table = &self.0[&WeightRole::Embedding].data;
         let row: Vec<f64> = table[token * spec.width..][..spec.width]
             .iter()
             .map(|x| f64::from(*x))
             .collect();
-        normalise(&self.embedding_norm(&row, spec), &spec.block.norm)
+        let read = self.embedding_norm(&row, spec);
+        let rounded: Vec<f64> = read.into_iter().map(|x| format.round(x)).collect();
+        normalise(&rounded, &spec.block.norm)
     }
 
     /// Query (or key) of one head for a normalised input n, definition by definition.

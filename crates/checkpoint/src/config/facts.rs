@@ -127,7 +127,7 @@ impl ModelFacts {
                 {
                     let rule = SlopeRule {
                         power: 8.0 / bias_max,
-                        factor: 1.0,
+                        ..SlopeRule::CONFIGURED
                     };
                     return plan.with_slope_rule(
                         rule,
@@ -142,15 +142,27 @@ impl ModelFacts {
                     _,
                 ) if matches!(plan.name, VllmPaged | VllmTriton) => {
                     let rule = SlopeRule {
-                        power: 1.0,
                         factor: *factor,
+                        ..SlopeRule::CONFIGURED
                     };
                     return plan.with_slope_rule(rule, "vLLM jais.py: alibi_scaling is not read");
                 }
                 _ => {}
             }
         }
-        plan
+        let source = match self.family {
+            Family::Bloom => "transformers modeling_bloom.py, build_alibi_tensor: torch.pow in f32",
+            Family::Refact => "smallcloudai modeling_gpt_refact.py, _get_slopes: torch.pow in f32",
+            _ => return plan,
+        };
+        if plan.name != HfEager {
+            return plan;
+        }
+        let rule = SlopeRule {
+            chain_of: Some(self.n_heads),
+            ..SlopeRule::CONFIGURED
+        };
+        plan.with_slope_rule(rule, source)
     }
 
     /// Slope of every head, in head order, before [`ModelFacts::bias_scale`].

@@ -183,6 +183,9 @@ pub struct PlanStep {
 /// What a runtime makes of a configured slope `m`: `factor * m^power`. Both are 1 where it does as it is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlopeRule {
+    /// Heads of a model whose slopes of Press et al. are powers of one f32 number, see [`crate::slopes::power_chain`]. Other slopes
+    /// than those stay as they are.
+    pub chain_of: Option<usize>,
     /// Exponent. A schedule `2^(-b x)` evaluated with another bias maximum `b'` is raised to `b' / b`.
     pub power: f64,
     /// Factor, after the exponent.
@@ -192,15 +195,26 @@ pub struct SlopeRule {
 impl SlopeRule {
     /// Slopes as configured.
     pub const CONFIGURED: SlopeRule = SlopeRule {
+        chain_of: None,
         power: 1.0,
         factor: 1.0,
     };
 
+    /// Whether slopes differ from the configured ones by more than roundings of f32.
+    pub fn is_another_schedule(self) -> bool {
+        (self.power, self.factor) != (1.0, 1.0)
+    }
+
     fn apply(self, slope: f64) -> f64 {
-        if self == SlopeRule::CONFIGURED {
-            return slope;
+        let slope = match self.chain_of {
+            Some(n_heads) => crate::slopes::power_chain(n_heads, slope),
+            None => slope,
+        };
+        if self.is_another_schedule() {
+            self.factor * slope.powf(self.power)
+        } else {
+            slope
         }
-        self.factor * slope.powf(self.power)
     }
 }
 
@@ -285,10 +299,15 @@ impl PrecisionPlan {
     #[must_use]
     pub fn with_slope_rule(mut self, rule: SlopeRule, source: &'static str) -> Self {
         self.slope_rule = rule;
+        let what = if rule.is_another_schedule() {
+            "slopes other than the configuration's"
+        } else {
+            "slopes: powers of one f32 number"
+        };
         self.steps.insert(
             0,
             PlanStep {
-                what: "slopes other than the configuration's",
+                what,
                 format: self.slope,
                 source,
             },

@@ -51,7 +51,9 @@ impl PrecisionPlan {
         let added = |stored: f64| -> f32 {
             let stored = stored as f32;
             match self.placement {
-                BiasPlacement::StoredTimesScale => self.times_scale(spec, stored),
+                BiasPlacement::StoredTimesScale => {
+                    self.bias_in_mask(spec, f64::from(stored)) as f32
+                }
                 _ => stored,
             }
         };
@@ -73,7 +75,10 @@ impl PrecisionPlan {
             }
             if self.bias_multiplicity > 1 {
                 let repeat = |table: &[f32]| -> Vec<f32> {
-                    table.iter().map(|b| self.times_scale(spec, *b)).collect()
+                    table
+                        .iter()
+                        .map(|b| self.bias_in_mask(spec, f64::from(*b)) as f32)
+                        .collect()
                 };
                 repeated = repeat(&stored);
                 repeated_ahead = repeat(&stored_ahead);
@@ -95,12 +100,6 @@ impl PrecisionPlan {
             before_scale: self.placement.is_before_scale(),
             cap: spec.bias.soft_cap,
         }
-    }
-
-    /// A stored bias times the f32 scale, in the storage format.
-    fn times_scale(&self, spec: &ScoreSpec<'_>, stored: f32) -> f32 {
-        let product = stored * spec.scale as f32;
-        self.bias.storage.round(f64::from(product)) as f32
     }
 }
 

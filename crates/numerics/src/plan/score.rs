@@ -130,13 +130,22 @@ impl PrecisionPlan {
         self.score_from_bias(spec, raw, stored)
     }
 
+    /// A stored bias as a mask has it that is added after the scale: divided by one over the scale, which is not what multiplying gives
+    /// where that is no power of two. Source: transformers 5.24 modeling_falcon.py, `alibi / math.sqrt(...)`; torch divides in f32.
+    pub(crate) fn bias_in_mask(&self, spec: &ScoreSpec<'_>, stored: f64) -> f64 {
+        let f32 = |x: f64| Format::F32.round(x);
+        self.bias
+            .storage
+            .round(f32(f32(stored) / f32(1.0 / spec.scale)))
+    }
+
     /// [`PrecisionPlan::score`] with the stored bias given; not for idealised plans.
     pub(crate) fn score_from_bias(&self, spec: &ScoreSpec<'_>, raw: f64, stored: f64) -> f64 {
         let f32 = |x: f64| Format::F32.round(x);
         let scale = f32(spec.scale);
         let raw = self.raw_score.round(f32(raw));
         let bias = match self.placement {
-            BiasPlacement::StoredTimesScale => self.bias.storage.round(f32(f32(stored) * scale)),
+            BiasPlacement::StoredTimesScale => self.bias_in_mask(spec, stored),
             _ => f32(stored),
         };
         let cap = spec.bias.soft_cap;
@@ -156,8 +165,8 @@ impl PrecisionPlan {
             f32(x + bias)
         };
         let entry = (1..self.bias_multiplicity).fold(entry, |entry, _| {
-            // Further additions come through the mask: bias * scale in the storage format.
-            f32(entry + self.bias.storage.round(f32(f32(stored) * scale)))
+            // Further additions come through the mask.
+            f32(entry + self.bias_in_mask(spec, stored))
         });
         let entry = self.sum.round(entry);
         match cap {

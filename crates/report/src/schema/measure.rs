@@ -77,7 +77,7 @@ pub struct MeasureHead {
     pub advantage_diagonal_max: Option<f64>,
     /// 99th percentile over a sample of all pairs: all of them in a text below 182 tokens, at least 8 thousand in longer ones, spread evenly over them; not above the largest of the sample, and else rounded up to the next 32nd of a nat.
     pub advantage_diagonal_p99: Option<f64>,
-    /// Largest content score of a pair that f32 attention sees, at distance 20 or more, over the best of the row's last 20 keys, nats.
+    /// Largest content score of a pair that f32 attention sees, at distance 20 or more, over the best of the row's last 20 keys that it sees, at least its own, nats.
     pub advantage_recent_max: Option<f64>,
     /// 99th percentile of the same over the sampled pairs.
     pub advantage_recent_p99: Option<f64>,
