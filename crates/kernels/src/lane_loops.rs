@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn loops_by_difference_take_every_value_once() {
-        for lanes in [8, 16, 48] {
+        for &lanes in Isa::tiles() {
             for keys in [1, 2, 7, 16, 35, 48, 64] {
                 let values: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
                 let mut sums = vec![1.0; keys + lanes];
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn gaps_and_maxima_are_those_of_plain_loops() {
-        for lanes in [8, 16, 48] {
+        for &lanes in Isa::tiles() {
             for keys in [1, 5, 64] {
                 let number = |i: usize| (i * 37 % 101) as f32 / 3.0;
                 let raw: Vec<f32> = (0..keys * lanes).map(number).collect();

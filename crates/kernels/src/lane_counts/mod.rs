@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn counts_are_those_of_a_plain_loop() {
-        for lanes in [8, 16, 48] {
+        for &lanes in Isa::tiles() {
             for keys in [1, 5, 64] {
                 let scores: Vec<f32> = (0..keys * lanes).map(|i| (i * 37 % 101) as f32).collect();
                 let at = |first: f32, step: f32| -> Vec<f32> {

@@ -153,6 +153,15 @@ impl Isa {
             .unwrap_or(Self::Portable)
     }
 
+    /// Lanes of the tiles that this processor has, see `sized_tile`.
+    #[cfg(test)]
+    pub(crate) fn tiles() -> &'static [usize] {
+        match Self::detect().width() {
+            16 => &[8, 16, 48],
+            _ => &[8, 16],
+        }
+    }
+
     /// Lanes of a vector.
     fn width(self) -> usize {
         match self {
